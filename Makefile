@@ -1,0 +1,90 @@
+# Stillpoint. "make help" lists the targets; CONTRIBUTING.md says when to run which.
+
+MODULE  := github.com/stillpoint-operator/stillpoint
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE   ?= ghcr.io/stillpoint-operator/stillpoint:$(VERSION)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+CLUSTER := go run ./test/cluster/cmd/localcluster
+GO_TEST_FLAGS ?=
+
+# Tools are Go programs too, each pinned in a module of its own.
+GOLANGCI := go tool -modfile=hack/tools/golangci-lint/go.mod golangci-lint
+STAGE    := hack/stage.sh
+
+.DEFAULT_GOAL := help
+.SUFFIXES:
+
+##@ Everyday
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "; print "make TARGET"} /^##@ / {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
+
+.PHONY: build
+build: ## Build the operator as bin/stillpoint
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/stillpoint .
+
+.PHONY: generate
+generate: ## Write the generated files: deep copies, CRDs, and their copies in config/default and the chart
+	@hack/generate.sh .
+
+.PHONY: tidy
+tidy: ## go mod tidy
+	go mod tidy
+
+##@ Tests
+
+.PHONY: test
+test: check integration e2e ## Everything: check, integration, e2e (the first time about 30 minutes, most of it building the cluster)
+
+.PHONY: check
+check: unit lint verify ## The fast part: unit, lint, verify (under 5 minutes once the tools are built)
+
+.PHONY: unit
+unit: ## Unit tests, with the race detector
+	@$(STAGE) unit hack/unit.sh $(GO_TEST_FLAGS)
+
+.PHONY: lint
+lint: ## golangci-lint over everything (builds it the first time: 2 minutes)
+	@$(STAGE) lint $(GOLANGCI) run ./...
+
+.PHONY: verify
+verify: ## Generated files, go.mod, formatting, chart and kustomizations are as they should be
+	@$(STAGE) verify hack/verify.sh
+
+.PHONY: integration
+integration: ## Tests against a real API server (builds it the first time: 8 minutes)
+	@$(STAGE) integration hack/integration.sh $(GO_TEST_FLAGS)
+
+.PHONY: e2e
+e2e: ## Tests on the whole local cluster; starts it if it does not run, and stops only what it started (root)
+	@$(STAGE) e2e hack/e2e.sh $(GO_TEST_FLAGS)
+
+.PHONY: cluster-test
+cluster-test: ## Tests of the local cluster itself: they kill and freeze its parts (root)
+	@$(STAGE) cluster-test go test -tags cluster -count 1 -timeout 30m $(GO_TEST_FLAGS) ./test/cluster/
+
+##@ The local cluster
+
+.PHONY: demo
+demo: ## Watch a PostgreSQL being quiesced, snapshotted, released and restored (root; the first time about 20 minutes)
+	@go run ./hack/demo
+
+.PHONY: demo-down
+demo-down: ## Take away what make demo left running
+	@go run ./hack/demo down
+
+.PHONY: cluster-up
+cluster-up: ## Start the local cluster (root; the first time about 15 minutes, then 12 seconds)
+	@$(CLUSTER) up
+
+.PHONY: cluster-down
+cluster-down: ## Stop the local cluster and remove its data
+	@$(CLUSTER) down
+
+##@ Delivery
+
+.PHONY: image
+image: ## Build the container image IMAGE with docker, podman or buildah, whichever is there
+	@hack/image.sh '$(IMAGE)' '$(VERSION)'

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
+)
+
+// pending: nothing is quiesced and nothing but names is taken. The run plans itself, waits, or completes.
+func (m *machine) pending() {
+	if m.deleted() {
+		m.complete(v1.ResultFailed, v1.ReasonCancelled, "the run was deleted before it began; nothing was quiesced")
+		return
+	}
+	if m.World.Draining {
+		return
+	}
+	if m.Schedule == nil {
+		m.complete(v1.ResultFailed, v1.ReasonInvalidPlan, fmt.Sprintf("SnapshotSchedule %s/%s does not exist", m.Run.Namespace, m.Run.Spec.ScheduleName))
+		return
+	}
+	if !m.slotIsOurs() {
+		m.complete(v1.ResultSkipped, v1.ReasonNotTaken,
+			"spec.slot is not one that the schedule is at (a restored or copied run?); to start a run by hand, create one without spec.slot")
+		return
+	}
+	pre, post, err := PlanHooks(m.Schedule)
+	if err != nil {
+		m.invalid(err.Error())
+		return
+	}
+	if t := m.Schedule.Spec.SnapshotTemplate; t != nil && t.GroupSnapshotClassName != "" {
+		m.invalid("spec.snapshotTemplate.groupSnapshotClassName: group snapshots are not supported by this version; remove the field to take one snapshot per claim")
+		return
+	}
+	if m.Config.HooksOff != "" && len(pre)+len(post) > 0 {
+		m.invalid("the schedule has hooks, and " + m.Config.HooksOff)
+		return
+	}
+	if m.World.Survey == nil {
+		return
+	}
+	switch {
+	case m.mode() == v1.RunRelease && len(post) == 0:
+		m.complete(v1.ResultSkipped, v1.ReasonNoHooks, "the schedule has no post hooks: there is nothing to release")
+	case m.mode() == v1.RunTestHooks && len(pre)+len(post) == 0:
+		m.complete(v1.ResultSkipped, v1.ReasonNoHooks, "the schedule has no hooks to test")
+	case m.mode() == v1.RunSnapshot && len(m.World.Survey.Claims) == 0:
+		msg := "no claim to take: no bound PersistentVolumeClaim matches spec.claimSelector"
+		if len(m.World.Survey.LeftOut) > 0 {
+			msg += " (left out: " + join(m.World.Survey.LeftOut) + ")"
+		}
+		m.complete(v1.ResultSkipped, v1.ReasonRunSkipped, msg)
+	case len(pre)+len(post) == 0:
+		m.direct()
+	case !m.hasFinalizer():
+		m.act(AddFinalizer{})
+	case m.mode() != v1.RunRelease && !m.World.Lock.Held:
+		m.waitForLock()
+	default:
+		m.plan(pre, post)
+	}
+}
+
+// slotIsOurs: a run with a slot is the operator's own and for a slot that the schedule is at. Restored and copied runs are not.
+func (m *machine) slotIsOurs() bool {
+	if m.Run.Spec.Slot == nil {
+		return true
+	}
+	if !metav1.IsControlledBy(m.Run, m.Schedule) {
+		return false
+	}
+	// The schedule controller creates the run first and records the slot afterwards: until then its next slot is
+	// still this one, and from then on the run is its active one.
+	next := m.Schedule.Status.NextSnapshotTime
+	return m.Schedule.Status.ActiveRun == m.Run.Name || next == nil || !m.Run.Spec.Slot.Before(next)
+}
+
+func (m *machine) invalid(message string) {
+	m.condition(v1.ConditionPreHooksSucceeded, metav1.ConditionFalse, v1.ReasonInvalidPlan, message)
+	m.complete(v1.ResultFailed, v1.ReasonInvalidPlan, message)
+}
+
+// waitForLock says what the run waits for; it is woken when its turn has come.
+func (m *machine) waitForLock() {
+	msg := "waiting for " + m.World.Lock.WaitingFor
+	if m.st.Message == msg {
+		return
+	}
+	m.changed = true
+	m.st.Phase = v1.PhasePending
+	m.st.Message = msg
+	m.condition(v1.ConditionComplete, metav1.ConditionFalse, v1.ReasonWaiting, msg)
+}
+
+// plan is the preflight: with the lock held, everything the run will do and where is written down before anything is quiesced.
+func (m *machine) plan(pre, post []v1.PlannedHook) {
+	m.changed = true
+	st, survey := m.st, m.World.Survey
+	st.Phase = v1.PhasePlanned
+	st.Message = ""
+	st.StartTime = m.now()
+	st.Plan = m.newPlan()
+	if m.mode() != v1.RunRelease {
+		st.Plan.PreHooks = pre
+	}
+	st.Plan.PostHooks = post
+	if m.mode() == v1.RunSnapshot {
+		m.planSnapshots()
+	}
+	var problems []string
+	st.Hooks = nil
+	if m.mode() != v1.RunRelease {
+		for i := range pre {
+			h := v1.HookStatus{Stage: v1.StagePre, Name: pre[i].Name}
+			problems = append(problems, m.planTargets(&h, &pre[i], survey.Pre[i])...)
+			st.Hooks = append(st.Hooks, h)
+		}
+	}
+	for i := range post {
+		h := v1.HookStatus{Stage: v1.StagePost, Name: post[i].Name, Pass: 1}
+		p := m.planTargets(&h, &post[i], survey.Post[i])
+		if m.mode() != v1.RunRelease {
+			problems = append(problems, p...)
+		}
+		h.Conditions = nil // post hooks are tried all the same
+		st.Hooks = append(st.Hooks, h)
+	}
+	if size, err := journalEstimate(st); err != nil || size > MaxJournalBytes {
+		m.st = m.Run.Status.DeepCopy()
+		m.invalid(fmt.Sprintf("the run's record could grow to %d KiB, more than %d: select fewer pods or claims, or shorten the commands", size>>10, MaxJournalBytes>>10))
+		return
+	}
+	m.condition(v1.ConditionComplete, metav1.ConditionFalse, v1.ReasonInProgress, "")
+	switch {
+	case len(problems) > 0:
+		m.condition(v1.ConditionPreHooksSucceeded, metav1.ConditionFalse, v1.ReasonPreflightFailed, join(problems))
+		m.release(v1.ReasonPreflightFailed, join(problems))
+	case m.mode() == v1.RunRelease:
+		m.release(v1.ReasonReleaseRequested, "")
+	}
+}
+
+// planTargets records where a hook will run. A hook that cannot run has failed; its problems are returned in words.
+func (m *machine) planTargets(h *v1.HookStatus, p *v1.PlannedHook, t HookTargets) []string {
+	for _, target := range t.Targets {
+		h.Targets = append(h.Targets, newTarget(target))
+	}
+	if len(t.Problems) > 0 {
+		var words []string
+		for _, problem := range t.Problems {
+			words = append(words, fmt.Sprintf("hook %s: %s", p.Name, problem.Message))
+		}
+		m.hookCondition(h, metav1.ConditionFalse, t.Problems[0].Reason, join(words))
+		return words
+	}
+	if len(h.Targets) > 0 {
+		return nil
+	}
+	none := fmt.Sprintf("hook %s: no running pod in namespace %s matches %s", p.Name, p.Namespace, metav1.FormatLabelSelector(&p.PodSelector))
+	if p.SkipIfNoSelectorFound {
+		m.hookCondition(h, metav1.ConditionTrue, v1.ReasonHookSkipped, none)
+		return nil
+	}
+	m.hookCondition(h, metav1.ConditionFalse, v1.ReasonPodNotFound, none)
+	return []string{none}
+}
+
+func newTarget(t Target) v1.TargetStatus {
+	return v1.TargetStatus{Namespace: t.Namespace, Pod: t.Pod, PodUID: t.UID, Container: t.Container, ContainerID: t.ContainerID, RestartCount: t.RestartCount}
+}
+
+func (m *machine) planSnapshots() {
+	at := m.st.Plan.At.Time
+	var claims []string
+	for _, c := range m.World.Survey.Claims {
+		claims = append(claims, c.Name)
+	}
+	names := naming.PlanSnapshots(m.Run.Spec.ScheduleName, claims, at)
+	m.st.Snapshots = nil
+	for _, c := range m.World.Survey.Claims {
+		m.st.Snapshots = append(m.st.Snapshots, v1.SnapshotStatus{Claim: c.Name, ClaimUID: c.UID, Name: names[c.Name], ClassName: c.ClassName, State: v1.SnapshotPending})
+	}
+}
+
+// direct: a run without hooks. Its snapshots are created at once; its record is written when they are ready, or after DirectGrace.
+func (m *machine) direct() {
+	now := m.now()
+	m.st.StartTime, m.st.SnapshottingTime = now, now
+	m.st.Plan = m.newPlan()
+	m.planSnapshots()
+	m.condition(v1.ConditionPreHooksSucceeded, metav1.ConditionTrue, v1.ReasonNoHooks, "")
+	meta.RemoveStatusCondition(&m.st.Conditions, v1.ConditionMayBeQuiesced)
+	pending := m.createSnapshots()
+	m.observeSnapshots()
+	if m.changed || len(m.effects) > 0 {
+		// A name that is taken by another object is changed in the record, so there must be one.
+		if m.changed {
+			m.st.Phase = v1.PhaseSnapshotting
+		}
+		return
+	}
+	if !pending && m.allFinal() {
+		m.finish()
+		return
+	}
+	if m.due(m.Run.CreationTimestamp.Add(DirectGrace)) {
+		m.changed = true
+		m.st.Phase = v1.PhaseSnapshotting
+		m.condition(v1.ConditionComplete, metav1.ConditionFalse, v1.ReasonInProgress, "")
+	}
+}

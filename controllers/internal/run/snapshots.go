@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
+)
+
+// hooked: the run has hooks, so that an application may wait for its snapshots.
+func (m *machine) hooked() bool { return len(m.st.Plan.PreHooks)+len(m.st.Plan.PostHooks) > 0 }
+
+// snapshotting creates all snapshots at once and waits until every one is cut, has failed, or the time is over.
+func (m *machine) snapshotting() {
+	if m.hooked() {
+		if m.interrupted() {
+			return
+		}
+		for _, s := range m.preSteps() {
+			m.watchHeld(s)
+		}
+	} else if m.deleted() {
+		m.complete(v1.ResultFailed, v1.ReasonCancelled, "the run was deleted; its snapshots stay under retention")
+		return
+	}
+	if len(m.World.Leftovers) > 0 && !m.changed {
+		for _, l := range m.World.Leftovers {
+			m.act(DeleteLeftover{l})
+		}
+		return
+	}
+	timeout := m.st.SnapshottingTime.Add(time.Duration(m.st.Plan.SnapshotTimeoutSeconds) * time.Second)
+	creating := m.createSnapshots()
+	m.observeSnapshots()
+	if m.changed {
+		return
+	}
+	if !m.hooked() {
+		if creating && m.due(timeout) {
+			m.failUncreated()
+			creating = false
+		}
+		if !creating && len(m.effects) == 0 {
+			m.changed = true
+			m.st.Phase = v1.PhaseAwaitingReady
+		}
+		return
+	}
+	uncut := 0
+	for i := range m.st.Snapshots {
+		if m.st.Snapshots[i].State == v1.SnapshotPending {
+			uncut++
+		}
+	}
+	switch {
+	case uncut == 0:
+		m.release("", "")
+	case m.due(timeout):
+		m.release(v1.ReasonNotAllCut, fmt.Sprintf("%d of %d snapshots were not cut within snapshotTimeoutSeconds (%d s)", uncut, len(m.st.Snapshots), m.st.Plan.SnapshotTimeoutSeconds))
+	default:
+		m.reserveRelease()
+	}
+}
+
+// createSnapshots that do not exist yet; reports whether some are still to be created.
+func (m *machine) createSnapshots() bool {
+	creating := false
+	for i := range m.st.Snapshots {
+		s := &m.st.Snapshots[i]
+		if s.State != v1.SnapshotPending {
+			continue
+		}
+		if seen, ok := m.World.Snapshots[s.Name]; ok {
+			if seen.Foreign {
+				m.rename(s)
+			}
+			continue
+		}
+		failure, failed := m.World.Creates[s.Name]
+		if failed {
+			s.Message = failure.Message
+			// While an application waits there is no time for the cause of a refusal to go away.
+			if failure.Refused && m.hooked() {
+				s.State = v1.SnapshotFailed
+				continue
+			}
+			if !m.due(failure.RetryTime) {
+				creating = true
+				continue
+			}
+		}
+		creating = true
+		m.act(m.create(s))
+	}
+	return creating
+}
+
+// rename a snapshot whose name belongs to something else, once.
+func (m *machine) rename(s *v1.SnapshotStatus) {
+	m.changed = true
+	hashed := naming.SnapshotHashed(s.Claim, m.Run.Spec.ScheduleName, string(m.Run.UID), m.st.Plan.At.Time)
+	if s.Name == hashed {
+		s.State = v1.SnapshotFailed
+		s.Message = fmt.Sprintf("a VolumeSnapshot named %s exists and was not made for this run", s.Name)
+		return
+	}
+	s.Name = hashed
+}
+
+func (m *machine) create(s *v1.SnapshotStatus) CreateSnapshot {
+	t := m.st.Plan.SnapshotTemplate
+	e := CreateSnapshot{Name: s.Name, Claim: s.Claim, ClaimUID: s.ClaimUID, ClassName: s.ClassName,
+		Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations),
+		Owned:        t.OwnerReferencePolicy == v1.OwnerSchedule,
+		ScheduleName: m.Run.Spec.ScheduleName, ScheduleUID: m.st.Plan.ScheduleUID}
+	if e.Labels == nil {
+		e.Labels = map[string]string{}
+	}
+	if e.Annotations == nil {
+		e.Annotations = map[string]string{}
+	}
+	e.Labels[v1.LabelSchedule] = naming.ScheduleLabel(m.Run.Spec.ScheduleName)
+	e.Labels[v1.LabelWhen] = naming.When(m.st.Plan.At.Time)
+	delete(e.Labels, v1.LabelConsistency)
+	if m.hooked() {
+		e.Labels[v1.LabelConsistency] = v1.ConsistencyCrash
+	}
+	e.Annotations[v1.AnnotationRun] = m.Run.Name
+	e.Annotations[v1.AnnotationRunUID] = string(m.Run.UID)
+	e.Annotations[v1.AnnotationClaimUID] = string(s.ClaimUID)
+	return e
+}
+
+// observeSnapshots carries what is seen into the record. It does not mark the record as changed: whoever ends a phase writes it.
+func (m *machine) observeSnapshots() {
+	for i := range m.st.Snapshots {
+		s := &m.st.Snapshots[i]
+		if s.State == v1.SnapshotFailed || s.State == v1.SnapshotReady {
+			continue
+		}
+		seen, ok := m.World.Snapshots[s.Name]
+		if !ok || seen.Foreign {
+			continue
+		}
+		s.Consistency = seen.Consistency
+		s.Message = seen.Error
+		if seen.Cut && s.State == v1.SnapshotPending {
+			s.State = v1.SnapshotCut
+			s.CutSeenTime = m.now()
+			if seen.CreationTime != nil {
+				t := metav1.NewTime(*seen.CreationTime)
+				s.CreationTime = &t
+			}
+		}
+		switch {
+		case seen.Ready && seen.Cut:
+			s.State = v1.SnapshotReady
+			s.ReadySeenTime = m.now()
+			s.Message = ""
+		case seen.Error != "" && !seen.Bound && !seen.Cut:
+			s.State = v1.SnapshotFailed
+		}
+	}
+}
+
+// failUncreated gives up on snapshots that could not be created in time.
+func (m *machine) failUncreated() {
+	m.effects = nil
+	for i := range m.st.Snapshots {
+		s := &m.st.Snapshots[i]
+		if _, ok := m.World.Snapshots[s.Name]; !ok && s.State == v1.SnapshotPending {
+			s.State = v1.SnapshotFailed
+			s.Message = orDefault(s.Message, "it could not be created in time")
+		}
+	}
+}
+
+func (m *machine) allFinal() bool {
+	for i := range m.st.Snapshots {
+		if st := m.st.Snapshots[i].State; st != v1.SnapshotReady && st != v1.SnapshotFailed {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"sync"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
+)
+
+// memory is what the leader remembers of runs between reconciles. All of it can be lost: it saves look-ups and bridges the time in
+// which the cache trails behind our own writes.
+type memory struct {
+	mu   sync.Mutex
+	runs map[types.UID]*runMemory
+}
+
+// runMemory belongs to the one worker that reconciles the run.
+type runMemory struct {
+	latest    *v1.SnapshotRun // as our last write returned it
+	survey    *run.Survey     // of a run without hooks
+	snapshots map[string]seenSnapshot
+	creates   map[string]run.CreateFailure
+	tries     map[string]int
+	leftovers map[types.UID]bool // deleted by this process
+}
+
+type seenSnapshot struct {
+	object *snapshotv1.VolumeSnapshot
+	at     time.Time
+}
+
+func (m *memory) of(uid types.UID) *runMemory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.runs == nil {
+		m.runs = map[types.UID]*runMemory{}
+	}
+	r := m.runs[uid]
+	if r == nil {
+		r = &runMemory{snapshots: map[string]seenSnapshot{}, creates: map[string]run.CreateFailure{}, tries: map[string]int{}, leftovers: map[types.UID]bool{}}
+		m.runs[uid] = r
+	}
+	return r
+}
+
+func (m *memory) forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.runs, uid)
+}
+
+// fresher of the cached object and our own last write. Effects that were derived from an older state than our own would be harmless
+// and useless; this saves them.
+func (r *runMemory) fresher(cached *v1.SnapshotRun) *v1.SnapshotRun {
+	if r.latest == nil || r.latest.UID != cached.UID {
+		return cached
+	}
+	if c, err := resourceversion.CompareResourceVersion(cached.ResourceVersion, r.latest.ResourceVersion); err == nil && c < 0 {
+		return r.latest
+	}
+	r.latest = nil
+	return cached
+}

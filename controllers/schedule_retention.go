@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/retention"
+)
+
+const (
+	// maxSkew between the operator's clock and the API server's beyond which nothing is deleted.
+	maxSkew = 5 * time.Minute
+	// skewCheck is when to look again while the clocks differ.
+	skewCheck = time.Minute
+	// parallelDeletes bounds how many snapshots of one schedule are deleted at a time.
+	parallelDeletes = 8
+)
+
+// retain deletes the snapshots whose time is over.
+func (p *pass) retain(ctx context.Context) error {
+	var list snapshotv1.VolumeSnapshotList
+	if err := p.List(ctx, &list, client.InNamespace(p.s.Namespace), client.MatchingFields{indexSchedule: naming.ScheduleLabel(p.s.Name)}); err != nil {
+		return fmt.Errorf("listing the snapshots of schedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
+	}
+	snapshots := p.retentionSnapshots(list.Items)
+	p.count(snapshots)
+	rules, err := p.rules()
+	if err != nil {
+		if p.invalidReason == "" {
+			p.invalidReason, p.invalidMessage = v1.ReasonInvalidRetention, err.Error()
+		}
+		return nil // a bad rule deletes nothing; the condition says so
+	}
+	// Whether claims exist is only asked if some snapshot would go either way: an idle schedule makes no request.
+	verdicts := retention.Decide(p.now, rules, nil, snapshots)
+	ifAll := retention.Decide(p.now, rules, claimsOf(snapshots), snapshots)
+	if deletes(verdicts) || deletes(ifAll) {
+		if skew, known := p.Skew(); known && (skew > maxSkew || skew < -maxSkew) {
+			p.event(warning, "RetentionPaused", "Retention", "nothing is deleted: the operator's clock and the API server's differ by %s", skew.Round(time.Second))
+			p.wakeAt(p.now.Add(skewCheck))
+			return nil
+		}
+		claims, err := p.existingClaims(ctx)
+		if err != nil {
+			return err
+		}
+		verdicts = retention.Decide(p.now, rules, claims, snapshots)
+	} else {
+		verdicts = append(verdicts, ifAll...)
+	}
+	p.wakeAt(retention.NextDue(verdicts))
+	return p.deleteSnapshots(ctx, verdicts, list.Items)
+}
+
+func deletes(verdicts []retention.Verdict) bool {
+	for i := range verdicts {
+		if verdicts[i].Delete {
+			return true
+		}
+	}
+	return false
+}
+
+// claimsOf the snapshots, as if all of them existed.
+func claimsOf(snapshots []retention.Snapshot) []retention.Claim {
+	seen := map[retention.Claim]bool{}
+	var out []retention.Claim
+	for i := range snapshots {
+		c := retention.Claim{Name: snapshots[i].ClaimName, UID: snapshots[i].ClaimUID}
+		if !seen[c] {
+			seen[c] = true
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (p *pass) existingClaims(ctx context.Context) ([]retention.Claim, error) {
+	list := metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"))
+	if err := p.Live.List(ctx, &list, client.InNamespace(p.s.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing the claims of namespace %s: %w", p.s.Namespace, err)
+	}
+	var out []retention.Claim
+	for i := range list.Items {
+		c := &list.Items[i]
+		out = append(out, retention.Claim{Name: c.Name, UID: string(c.UID), Created: c.CreationTimestamp.Time})
+	}
+	return out, nil
+}
+
+func (p *pass) rules() (retention.Rules, error) {
+	r := p.s.Spec.Retention
+	rules := retention.Rules{MaxCount: r.MaxCount, KeepLast: r.KeepLast, KeepHourly: r.KeepHourly, KeepDaily: r.KeepDaily, KeepWeekly: r.KeepWeekly,
+		KeepMonthly: r.KeepMonthly, KeepYearly: r.KeepYearly, ExpireLast: r.ExpireLast, ReadyTimeout: p.Options.ReadyTimeout}
+	if p.calOK {
+		rules.Location = p.cal.Location()
+	}
+	if r.Expires != "" {
+		d, err := retention.ParseExpires(r.Expires)
+		if err != nil {
+			return rules, err
+		}
+		rules.Expires = &d
+	}
+	return rules, nil
+}
+
+func (p *pass) retentionSnapshots(items []snapshotv1.VolumeSnapshot) []retention.Snapshot {
+	active := map[types.UID]bool{}
+	for i := range p.runs {
+		if p.runs[i].Status.Phase != v1.PhaseCompleted {
+			active[p.runs[i].UID] = true
+		}
+	}
+	out := make([]retention.Snapshot, 0, len(items))
+	for i := range items {
+		s := &items[i]
+		seen := observe(&v1.SnapshotRun{}, s)
+		o := retention.Snapshot{
+			Name: s.Name, UID: string(s.UID), ClaimUID: s.Annotations[v1.AnnotationClaimUID], Created: s.CreationTimestamp.Time, CutAt: seen.CreationTime,
+			State: retention.Unfinished, Consistency: seen.Consistency,
+			Keep:           s.Labels[v1.LabelRetention] == v1.RetentionKeep,
+			RunActive:      active[types.UID(s.Annotations[v1.AnnotationRunUID])],
+			ContentSourced: s.Spec.Source.PersistentVolumeClaimName == nil,
+		}
+		if s.Spec.Source.PersistentVolumeClaimName != nil {
+			o.ClaimName = *s.Spec.Source.PersistentVolumeClaimName
+		}
+		switch {
+		case seen.Terminating:
+			o.State = retention.Terminating
+		case seen.Ready:
+			o.State = retention.Ready
+		case seen.Error != "" && !seen.Bound:
+			o.State = retention.Failed
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func (p *pass) count(snapshots []retention.Snapshot) {
+	all, ready := map[string]int{}, map[string]int{}
+	for i := range snapshots {
+		all[snapshots[i].ClaimName]++
+		if snapshots[i].State == retention.Ready {
+			ready[snapshots[i].ClaimName]++
+		}
+	}
+	metrics.SetCurrent(p.s.Name, p.s.Namespace, all, ready)
+}
+
+// deleteSnapshots side by side. One that fails does not stop the rest; one that is gone, or has changed since it was judged, is no failure.
+func (p *pass) deleteSnapshots(ctx context.Context, verdicts []retention.Verdict, items []snapshotv1.VolumeSnapshot) error {
+	versions := make(map[string]string, len(items))
+	for i := range items {
+		versions[items[i].Name] = items[i].ResourceVersion
+	}
+	var doomed []retention.Verdict
+	for _, v := range verdicts {
+		if v.Delete {
+			doomed = append(doomed, v)
+		}
+	}
+	errs := make([]error, len(doomed))
+	parallel(parallelDeletes, len(doomed), func(i int) {
+		v := doomed[i]
+		s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: p.s.Namespace, Name: v.Snapshot.Name}}
+		err := p.Delete(ctx, s, client.Preconditions{UID: ptr.To(types.UID(v.Snapshot.UID)), ResourceVersion: ptr.To(versions[v.Snapshot.Name])})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs[i] = fmt.Errorf("deleting VolumeSnapshot %s/%s (%s): %w", p.s.Namespace, v.Snapshot.Name, v.Rule, err)
+			return
+		}
+		if err == nil {
+			log.FromContext(ctx).Info("Retention deleted a snapshot", "volumeSnapshot", v.Snapshot.Name, "rule", v.Rule, "reason", v.Reason)
+			p.Recorder.Eventf(p.s, nil, normal, "SnapshotDeleted", "Retention", "VolumeSnapshot %s was deleted: %s", v.Snapshot.Name, v.Reason)
+		}
+	})
+	return errors.Join(errs...)
+}

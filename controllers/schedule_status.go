@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
+)
+
+const defaultHistoryLimit = 3
+
+func (p *pass) condition(typ string, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&p.st.Conditions, metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: p.s.Generation, LastTransitionTime: metav1.NewTime(p.now.Truncate(time.Second))})
+}
+
+// summarise what the schedule's runs say.
+func (p *pass) summarise() {
+	slices.SortFunc(p.runs, func(a, b v1.SnapshotRun) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	active := ""
+	var newest, completed *v1.SnapshotRun
+	for i := range p.runs {
+		o := &p.runs[i]
+		if run.ModeOf(o) != v1.RunSnapshot {
+			continue
+		}
+		newest = o
+		if o.Status.Phase == v1.PhaseCompleted {
+			if completed == nil || !o.Status.CompletionTime.Before(completed.Status.CompletionTime) {
+				completed = o
+			}
+		} else if o.Spec.Slot != nil {
+			active = o.Name
+		}
+		if t := o.Status.SnapshottingTime; t != nil && (p.st.LastSnapshotTime == nil || p.st.LastSnapshotTime.Time.Before(t.Truncate(time.Second))) {
+			p.st.LastSnapshotTime = ptr.To(metav1.NewTime(t.Truncate(time.Second)))
+		}
+		if t := o.Status.CompletionTime; o.Status.Result == v1.ResultSucceeded && (p.st.LastSuccessTime == nil || p.st.LastSuccessTime.Time.Before(t.Truncate(time.Second))) {
+			p.st.LastSuccessTime = ptr.To(metav1.NewTime(t.Truncate(time.Second)))
+		}
+	}
+	if p.st.ActiveRun == "" || p.knows(p.st.ActiveRun) {
+		p.st.ActiveRun = active
+	}
+	if newest != nil {
+		p.st.Hooks = hooksOf(newest)
+	}
+	if completed != nil {
+		p.lastRun(completed)
+	}
+	p.mayBeQuiesced()
+	if p.st.LastSuccessTime != nil {
+		metrics.SetLastSuccess(p.s.Name, p.s.Namespace, float64(p.st.LastSuccessTime.Unix()))
+	}
+}
+
+// hooksOf a run: the last word on each hook.
+func hooksOf(o *v1.SnapshotRun) []v1.ScheduleHookStatus {
+	var out []v1.ScheduleHookStatus
+	for i := range o.Status.Hooks {
+		h := &o.Status.Hooks[i]
+		e := v1.ScheduleHookStatus{Stage: h.Stage, Name: h.Name, Conditions: h.Conditions}
+		if j := slices.IndexFunc(out, func(x v1.ScheduleHookStatus) bool { return x.Stage == h.Stage && x.Name == h.Name }); j >= 0 {
+			out[j] = e
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func (p *pass) lastRun(o *v1.SnapshotRun) {
+	status := metav1.ConditionFalse
+	switch o.Status.Result {
+	case v1.ResultSucceeded:
+		status = metav1.ConditionTrue
+	case v1.ResultSkipped:
+		status = metav1.ConditionUnknown
+	case v1.ResultFailed, v1.ResultPartiallyFailed:
+	}
+	message := "run " + o.Name
+	if o.Status.Message != "" {
+		message += ": " + o.Status.Message
+	}
+	before := meta.FindStatusCondition(p.st.Conditions, v1.ConditionLastRunSucceeded)
+	if (before == nil || before.Message != message) && status == metav1.ConditionFalse {
+		p.event(warning, "Run"+string(o.Status.Result), "Run", "%s", message)
+	}
+	p.condition(v1.ConditionLastRunSucceeded, status, string(o.Status.Result), message)
+}
+
+// mayBeQuiesced is True while a run may have quiesced the application, and after a release that was given up until a later run's post
+// hooks have succeeded.
+func (p *pass) mayBeQuiesced() {
+	defer func() {
+		metrics.SetMayBeQuiesced(p.s.Name, p.s.Namespace, meta.IsStatusConditionTrue(p.st.Conditions, v1.ConditionMayBeQuiesced))
+	}()
+	var stuck, released *v1.SnapshotRun // by the end of their release, newest
+	for i := range p.runs {
+		o := &p.runs[i]
+		if run.Active(o) && quiesced(o) {
+			p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonQuiescing, "run "+o.Name)
+			return
+		}
+		if o.Status.ReleasedTime == nil {
+			continue
+		}
+		later := func(x *v1.SnapshotRun) bool {
+			return x == nil || x.Status.ReleasedTime.Before(o.Status.ReleasedTime)
+		}
+		switch {
+		case givenUp(o) && later(stuck):
+			stuck = o
+		case !givenUp(o) && !bestEffort(o) && meta.IsStatusConditionTrue(o.Status.Conditions, v1.ConditionPostHooksSucceeded) && later(released):
+			released = o
+		}
+	}
+	c := meta.FindStatusCondition(p.st.Conditions, v1.ConditionMayBeQuiesced)
+	switch {
+	case stuck != nil && (released == nil || released.Status.ReleasedTime.Before(stuck.Status.ReleasedTime)):
+		p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonGivenUp,
+			"run "+stuck.Name+": "+meta.FindStatusCondition(stuck.Status.Conditions, v1.ConditionMayBeQuiesced).Message)
+	case c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1.ReasonGivenUp && (released == nil || released.Status.ReleasedTime.Time.Before(c.LastTransitionTime.Time)):
+		// The run that was given up is no longer kept; what it left is not mended by that.
+	case len(p.s.Spec.PreHooks)+len(p.s.Spec.PostHooks) > 0 || c != nil:
+		p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionFalse, v1.ReasonReleased, "")
+	}
+}
+
+func bestEffort(o *v1.SnapshotRun) bool {
+	return o.Status.Release != nil && o.Status.Release.BestEffort
+}
+
+// conclude sets the conditions that speak of the schedule itself.
+func (p *pass) conclude(slotErr, retentionErr error) {
+	p.st.ObservedGeneration = p.s.Generation
+	if p.invalidReason == "" {
+		if _, err := metav1.LabelSelectorAsSelector(&p.s.Spec.ClaimSelector); err != nil {
+			p.invalidReason, p.invalidMessage = v1.ReasonInvalidSelector, "spec.claimSelector is not valid: "+err.Error()
+		}
+	}
+	if p.invalidReason == "" {
+		if _, _, err := run.PlanHooks(p.s); err != nil {
+			p.invalidReason, p.invalidMessage = v1.ReasonInvalidHooks, err.Error()
+		}
+	}
+	switch {
+	case p.invalidReason != "":
+		p.condition(v1.ConditionReady, metav1.ConditionFalse, p.invalidReason, p.invalidMessage)
+	case p.s.Spec.Disabled:
+		p.condition(v1.ConditionReady, metav1.ConditionTrue, v1.ReasonDisabled, "no runs are started while spec.disabled is true")
+	default:
+		p.condition(v1.ConditionReady, metav1.ConditionTrue, v1.ReasonScheduled, "")
+	}
+	switch err := errors.Join(slotErr, retentionErr); {
+	case p.invalidReason != "":
+		p.condition(v1.ConditionReconciled, metav1.ConditionFalse, v1.ReasonReconcileError, p.invalidMessage)
+	case err != nil:
+		p.condition(v1.ConditionReconciled, metav1.ConditionFalse, v1.ReasonReconcileError, err.Error())
+	default:
+		p.condition(v1.ConditionReconciled, metav1.ConditionTrue, v1.ReasonReconcileComplete, "")
+	}
+}
+
+// pruneRuns deletes the oldest completed runs beyond the history limits.
+func (p *pass) pruneRuns(ctx context.Context) error {
+	good := int(ptr.Deref(p.s.Spec.SuccessfulRunsHistoryLimit, defaultHistoryLimit))
+	bad := int(ptr.Deref(p.s.Spec.FailedRunsHistoryLimit, defaultHistoryLimit))
+	var errs []error
+	for _, o := range slices.Backward(p.runs) {
+		if o.Status.Phase != v1.PhaseCompleted || o.DeletionTimestamp != nil {
+			continue
+		}
+		left := &good
+		if o.Status.Result == v1.ResultFailed || o.Status.Result == v1.ResultPartiallyFailed {
+			left = &bad
+		}
+		if *left > 0 {
+			*left--
+			continue
+		}
+		if p.st.ActiveRun == o.Name || len(o.Finalizers) > 0 {
+			continue // its controller is not finished with it
+		}
+		err := p.Delete(ctx, &o, client.Preconditions{UID: ptr.To(o.UID)})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("deleting old SnapshotRun %s/%s: %w", o.Namespace, o.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,10 @@
+#!/bin/bash
+# Tests against a real API server: etcd and kube-apiserver, built once per machine.
+set -eu
+if ! compgen -G 'test/integration/*_test.go' >/dev/null; then
+  echo "error: test/integration holds no tests" >&2
+  exit 1
+fi
+KUBEBUILDER_ASSETS=$(go run ./test/cluster/cmd/localcluster assets)
+export KUBEBUILDER_ASSETS
+exec go test -count 1 -timeout 30m "$@" ./test/integration/...

@@ -1,0 +1,18 @@
+#!/bin/bash
+# Unit tests: every package but those that need an API server or a cluster.
+set -eu
+race=-race
+if ! command -v gcc >/dev/null && ! command -v clang >/dev/null && [ -z "${CC:-}" ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "the race detector needs a C compiler, which is missing: installing gcc"
+    go run ./test/cluster/cmd/localcluster packages gcc libc6-dev
+  else
+    echo "error: the race detector needs a C compiler. Install gcc and the C library's headers (Debian: apt-get install gcc libc6-dev), or run make as root" >&2
+    exit 1
+  fi
+fi
+# A list that fails must end this here: go test without packages would test the directory alone.
+packages=$(go list ./...)
+packages=$(grep -Ev '/test/(integration|e2e|bench)(/|$)' <<<"$packages")
+# shellcheck disable=SC2086
+CGO_ENABLED=1 exec go test $race "$@" $packages

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command stillpoint is the operator: application-consistent CSI snapshots on a schedule.
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/controllers"
+	"github.com/stillpoint-operator/stillpoint/hooks"
+)
+
+// leaseName is snapscheduler's: while a cluster migrates, only one of the two operators works.
+const leaseName = "cd2d8e9f.backube"
+
+// version is set by the build.
+var version = "dev"
+
+type options struct {
+	metricsAddress, probeAddress         string
+	metricsSecure, http2                 bool
+	leaderElect                          bool
+	leaderNamespace                      string
+	ownerReferences                      bool
+	execProtocol                         string
+	maxHooks                             int
+	releaseDeadline, readyTimeout, drain time.Duration
+	workers                              int
+	version                              bool
+	log                                  zap.Options
+}
+
+func parseFlags() *options {
+	o := &options{}
+	flag.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 turns it off.")
+	flag.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health endpoints /healthz and /readyz.")
+	flag.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve metrics over TLS, to clients that are authenticated and authorized by the API server.")
+	flag.BoolVar(&o.http2, "enable-http2", false, "Allow HTTP/2 on the metrics endpoint.")
+	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one of several operators work at a time. Hooks need it: without it, schedules with hooks are refused.")
+	flag.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "Namespace of the lease; default: the operator's own.")
+	flag.BoolVar(&o.ownerReferences, "enable-owner-references", false, "Let schedules own their snapshots, where spec.snapshotTemplate.ownerReferencePolicy says nothing: deleting a schedule then deletes its snapshots.")
+	flag.StringVar(&o.execProtocol, "exec-protocol", string(hooks.ProtocolAuto), "Protocol of hooks: auto (WebSocket, else SPDY), websocket or spdy. Held hooks need WebSocket.")
+	flag.IntVar(&o.maxHooks, "max-concurrent-hooks", 64, "How many pre hook commands run at a time. Releases have a lane of their own.")
+	flag.DurationVar(&o.releaseDeadline, "release-deadline", time.Hour, "How long post hooks are repeated before they are given up.")
+	flag.DurationVar(&o.readyTimeout, "ready-timeout", 24*time.Hour, "How long a run waits for its snapshots to become ready.")
+	flag.DurationVar(&o.drain, "drain-timeout", 30*time.Second, "After SIGTERM: how long active runs may take to release their applications before the operator stops. Keep it below the pod's terminationGracePeriodSeconds.")
+	flag.IntVar(&o.workers, "workers", 16, "How many schedules, and how many runs, are worked on at a time.")
+	flag.BoolVar(&o.version, "version", false, "Print the version and exit.")
+	o.log.BindFlags(flag.CommandLine)
+	flag.Parse()
+	return o
+}
+
+func main() {
+	o := parseFlags()
+	if o.version {
+		fmt.Println("stillpoint", version)
+		return
+	}
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.log)))
+	if err := start(o); err != nil {
+		ctrl.Log.WithName("setup").Error(err, "The operator stopped")
+		os.Exit(1)
+	}
+}
+
+func start(o *options) error {
+	cfg, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("finding the cluster (in a pod: the service account; elsewhere: KUBECONFIG): %w", err)
+	}
+	// The API server's own priority and fairness rules protect it better than a limit here, and a quiesced application would wait.
+	cfg.QPS = -1
+	cfg.UserAgent = "stillpoint/" + version
+	realClock := clock.RealClock{}
+
+	engine, pool, err := hookEngine(cfg, o, realClock)
+	if err != nil {
+		return err
+	}
+	skew := controllers.NewClockSkew(realClock)
+	mgrConfig := rest.CopyConfig(cfg)
+	mgrConfig.Wrap(skew.Wrap)
+	mgr, err := newManager(mgrConfig, o)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	if err := controllers.AddIndexes(ctx, mgr); err != nil {
+		return fmt.Errorf("adding indexes to the cache: %w", err)
+	}
+	hooksOff := ""
+	if !o.leaderElect {
+		hooksOff = "this operator runs without --leader-elect, so that two of them could run the same hook"
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("reading the host's name: %w", err)
+	}
+	runs := &controllers.RunReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("stillpoint"), Clock: realClock, Hooks: engine,
+		Options: controllers.RunOptions{ReleaseDeadline: o.releaseDeadline, ReadyTimeout: o.readyTimeout, OwnerReferences: o.ownerReferences,
+			HooksOff: hooksOff, Workers: o.workers, Process: fmt.Sprintf("%s_%s", host, uuid.NewUUID())},
+	}
+	schedules := &controllers.ScheduleReconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("stillpoint"), Clock: realClock, Skew: skew.Skew,
+		Options: controllers.ScheduleOptions{ReadyTimeout: o.readyTimeout, Workers: o.workers}, Draining: runs.Draining,
+	}
+	err = errors.Join(
+		mgr.Add(manager.RunnableFunc(pool.Run)), // with the lease only: an exec belongs to the process that leads
+		runs.SetupWithManager(mgr),
+		schedules.SetupWithManager(mgr),
+		mgr.AddHealthzCheck("healthz", healthz.Ping),
+		mgr.AddReadyzCheck("readyz", healthz.Ping),
+	)
+	if err != nil {
+		return fmt.Errorf("setting up: %w", err)
+	}
+	go stopOnSignal(ctx, stop, runs, o.drain, realClock)
+	ctrl.Log.WithName("setup").Info("The operator starts", "version", version)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("running: %w", err)
+	}
+	return nil
+}
+
+func hookEngine(cfg *rest.Config, o *options, clk clock.RealClock) (controllers.HookEngine, *hooks.Pool, error) {
+	protocol, err := hooks.ParseProtocol(o.execProtocol)
+	if err != nil {
+		return controllers.HookEngine{}, nil, fmt.Errorf("reading --exec-protocol: %w", err)
+	}
+	executor, err := hooks.NewExecutor(cfg, protocol, clk)
+	if err != nil {
+		return controllers.HookEngine{}, nil, fmt.Errorf("setting up exec: %w", err)
+	}
+	cs, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return controllers.HookEngine{}, nil, fmt.Errorf("setting up a client: %w", err)
+	}
+	pool := hooks.NewPool(executor, clk, hooks.Limits{Quiesce: o.maxHooks})
+	return controllers.HookEngine{Pool: pool, Resolver: hooks.NewResolver(cs.CoreV1()), Rights: hooks.NewRights(cs.AuthorizationV1())}, pool, nil
+}
+
+func newManager(cfg *rest.Config, o *options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), snapshotv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("registering API types: %w", err)
+	}
+	ms := metricsserver.Options{BindAddress: o.metricsAddress, SecureServing: o.metricsSecure}
+	if o.metricsSecure {
+		ms.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	if !o.http2 {
+		ms.TLSOpts = append(ms.TLSOpts, func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })
+	}
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
+		Scheme: scheme, Metrics: ms, HealthProbeBindAddress: o.probeAddress, Cache: controllers.CacheOptions(),
+		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.leaderNamespace,
+		// start returns as soon as the manager has stopped, so the lease may be handed over at once.
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// stopOnSignal stops in two stages. First nothing new begins and active runs go on to their release; when none is left, or the
+// time is over, or a second signal comes, everything is cancelled and the lease handed over.
+func stopOnSignal(ctx context.Context, stop context.CancelFunc, runs *controllers.RunReconciler, drain time.Duration, clk clock.RealClock) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	select {
+	case <-ctx.Done():
+		return
+	case <-signals:
+	}
+	defer stop()
+	log := ctrl.Log.WithName("stop")
+	runs.Drain()
+	deadline := clk.After(drain)
+	for {
+		active, err := runs.ActiveRuns(ctx)
+		if err != nil || active == 0 {
+			log.Info("No run is active; the operator stops")
+			return
+		}
+		log.Info("Active runs go on to their release before the operator stops", "activeRuns", active, "atMost", drain.String())
+		select {
+		case <-clk.After(200 * time.Millisecond):
+		case <-deadline:
+			log.Info("Runs are still active; whoever leads next releases them", "activeRuns", active)
+			return
+		case <-signals:
+			log.Info("Second signal; the operator stops at once", "activeRuns", active)
+			return
+		}
+	}
+}

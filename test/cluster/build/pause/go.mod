@@ -1,0 +1,3 @@
+module stillpoint.test/cluster/pause
+
+go 1.26.0

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package integration holds tests against a real API server: etcd and kube-apiserver with the CRDs of config/crd,
+// and nothing else. There is no kubelet, no scheduler, no garbage collector and no namespace controller: what these
+// would do, a test does itself.
+//
+//	go test ./test/integration/          # about 20 seconds; the programs are built the first time
+//
+// One control plane serves all tests. A test gets a namespace of its own from Namespace and a connection from Env;
+// a controller under test should watch that namespace only.
+//
+//	rules_test.go       every rule of the CRDs: what it accepts, what it refuses, and in which words
+//	run_test.go         what cannot be changed about a SnapshotRun
+//	proposal_test.go    the first proposal's YAML, word for word
+//	upgrade_test.go     objects of snapscheduler stay readable and editable
+//	columns_test.go     what kubectl get shows
+//	schema_test.go      every field exists, is described and says how its lists merge
+package integration

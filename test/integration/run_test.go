@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+const specCannotChange = "spec of a SnapshotRun cannot be changed: create a new SnapshotRun"
