@@ -31,8 +31,8 @@ func (r *RunReconciler) gather(ctx context.Context, o *v1.SnapshotRun, mem *runM
 		Process: r.Options.Process,
 		Config: run.Config{ReleaseDeadline: r.Options.ReleaseDeadline, ReadyTimeout: r.Options.ReadyTimeout,
 			OwnerReferences: r.Options.OwnerReferences, HooksOff: r.Options.HooksOff},
-		Run:     o,
-		World:   run.World{Draining: r.draining.Load(), Creates: mem.creates},
+		Run:   o,
+		World: run.World{Draining: r.draining.Load(), Creates: mem.creates},
 	}
 	needs := run.NeedsOf(o)
 	if needs.Schedule {

@@ -11,10 +11,8 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -26,7 +24,6 @@ import (
 	"github.com/stillpoint-operator/stillpoint/controllers/internal/calendar"
 	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
 	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
 )
 
 // Field indexes of the cache.
@@ -171,152 +168,6 @@ func (p *pass) event(typ, reason, action, format string, args ...any) {
 		note = note[:maxNote-3] + "..."
 	}
 	p.after(func() { p.Recorder.Eventf(p.s, nil, typ, reason, action, "%s", note) })
-}
-
-// calendar starts the run of the slot that is due, and sets the next one.
-func (p *pass) calendar(ctx context.Context) error {
-	cal, err := calendar.Parse(p.s.Spec.Schedule, p.s.Spec.TimeZone)
-	if err != nil {
-		var mistake *calendar.Error
-		p.invalidReason = v1.ReasonInvalidSchedule
-		if errors.As(err, &mistake) {
-			switch mistake.Reason {
-			case calendar.ReasonNeverFires:
-				p.invalidReason = v1.ReasonNeverFires
-			case calendar.ReasonUnknownTimeZone, calendar.ReasonTwoTimeZones:
-				p.invalidReason = v1.ReasonInvalidTimeZone
-			case calendar.ReasonEmpty, calendar.ReasonParseError, calendar.ReasonTooFrequent:
-			}
-		}
-		p.invalidMessage = err.Error()
-		p.st.NextSnapshotTime = nil
-		return nil
-	}
-	p.cal, p.calOK = cal, true
-	next := p.persistedNext()
-	limits := calendar.Limits{
-		StartingDeadline: time.Duration(ptr.Deref(p.s.Spec.StartingDeadlineSeconds, 0)) * time.Second,
-		Spread:           calendar.Spread(fmt.Sprintf("%s/%s/%s", p.s.Namespace, p.s.Name, p.s.UID), ptr.Deref(p.s.Spec.SpreadSeconds, 0)),
-	}
-	due := cal.Due(next, p.now, limits)
-	p.wakeAt(due.Wake)
-	if p.s.Spec.Disabled || p.Draining() {
-		if p.s.Spec.Disabled {
-			p.setNext(due.Next)
-		}
-		return nil
-	}
-	if due.Missed > 0 {
-		reason := v1.MissedDowntime
-		if due.TooLate {
-			reason = v1.MissedTooLate
-		}
-		p.missed(due.NewestMissed, reason, due.Missed)
-	}
-	if !due.Slot.IsZero() {
-		started, err := p.start(ctx, due.Slot)
-		if err != nil {
-			return err // the next slot is not set: this one is tried again
-		}
-		if !started {
-			p.missed(due.Slot, v1.MissedOverlap, 1)
-		}
-	}
-	p.setNext(due.Next)
-	return nil
-}
-
-// persistedNext is the slot that was to come next when the schedule was last looked at; snapscheduler's is honoured.
-func (p *pass) persistedNext() time.Time {
-	next := p.st.NextSnapshotTime
-	edited := p.st.ObservedGeneration != 0 && p.st.ObservedGeneration != p.s.Generation
-	if next == nil || (edited && next.After(p.now)) {
-		return p.cal.Next(p.now) // what was to come next may be no slot of an edited schedule
-	}
-	return next.Time
-}
-
-func (p *pass) setNext(t time.Time) {
-	if t.IsZero() {
-		p.st.NextSnapshotTime = nil
-		return
-	}
-	p.st.NextSnapshotTime = ptr.To(metav1.NewTime(t.UTC()))
-}
-
-func (p *pass) missed(slot time.Time, reason string, n int) {
-	count := int64(n)
-	if p.st.LastMissed != nil {
-		count += p.st.LastMissed.Count
-	}
-	p.st.LastMissed = &v1.MissedSlot{Slot: metav1.NewTime(slot.UTC()), Reason: reason, Count: count}
-	why := map[string]string{
-		v1.MissedTooLate:  "it could not be started within startingDeadlineSeconds",
-		v1.MissedOverlap:  "the run before it has not released its application yet",
-		v1.MissedDowntime: "the operator was not running; only the newest missed slot is caught up",
-	}[reason]
-	p.event(warning, "SlotMissed", "Schedule", "%d slots up to %s were not run: %s", n, slot.UTC().Format(time.RFC3339), why)
-	p.after(func() { metrics.SlotsMissed(p.s.Name, p.s.Namespace, reason, n) })
-}
-
-// start the run of a slot, unless the run before it may still hold the application. The run's name is the lock: whoever comes second finds it.
-func (p *pass) start(ctx context.Context, slot time.Time) (bool, error) {
-	name := naming.Run(p.s.Name, slot)
-	for i := range p.runs {
-		if o := &p.runs[i]; o.Name != name && run.ModeOf(o) == v1.RunSnapshot && run.BeforeAwaitingReady(o) {
-			return false, nil
-		}
-	}
-	if active := p.st.ActiveRun; active != "" && active != name && !p.knows(active) {
-		// The cache may not have our newest run yet.
-		var o v1.SnapshotRun
-		err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.s.Namespace, Name: active}, &o)
-		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("reading SnapshotRun %s/%s: %w", p.s.Namespace, active, err)
-		}
-		if err == nil && run.BeforeAwaitingReady(&o) {
-			return false, nil
-		}
-	}
-	o := &v1.SnapshotRun{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.s.Namespace, Name: name,
-			Labels:          map[string]string{v1.LabelSchedule: naming.ScheduleLabel(p.s.Name), v1.LabelVeleroExclude: "true"},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.s, v1.GroupVersion.WithKind("SnapshotSchedule"))},
-		},
-		Spec: v1.SnapshotRunSpec{ScheduleName: p.s.Name, Slot: ptr.To(metav1.NewTime(slot.UTC()))},
-	}
-	if len(p.s.Spec.PreHooks)+len(p.s.Spec.PostHooks) > 0 {
-		o.Finalizers = []string{v1.FinalizerRelease}
-	}
-	err := p.Create(ctx, o)
-	if apierrors.IsAlreadyExists(err) {
-		var existing v1.SnapshotRun
-		if err := p.Live.Get(ctx, client.ObjectKeyFromObject(o), &existing); err != nil {
-			return false, fmt.Errorf("reading SnapshotRun %s/%s that already exists: %w", o.Namespace, o.Name, err)
-		}
-		if !metav1.IsControlledBy(&existing, p.s) {
-			return false, fmt.Errorf("SnapshotRun %s/%s exists and is not this schedule's (a copy, or left from a deleted schedule of the same name); delete it to let the slot run", o.Namespace, o.Name)
-		}
-		o = &existing
-	} else if err != nil {
-		return false, fmt.Errorf("creating SnapshotRun %s/%s: %w", o.Namespace, o.Name, err)
-	}
-	p.st.ActiveRun = name
-	if !p.knows(name) {
-		p.runs = append(p.runs, *o)
-	}
-	log.FromContext(ctx).Info("Run of a slot was created", "run", name, "slot", slot.UTC().Format(time.RFC3339))
-	return true, nil
-}
-
-func (p *pass) knows(name string) bool {
-	for i := range p.runs {
-		if p.runs[i].Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // persist the status, if it changed, and then tell the world.

@@ -10,12 +10,12 @@ if ! compgen -G 'test/e2e/*_test.go' >/dev/null; then
   exit 1
 fi
 cluster() { go run ./test/cluster/cmd/localcluster "$@"; }
-if cluster status >/dev/null 2>&1; then
-  echo "using the cluster that runs"
+if cluster env >/dev/null 2>&1; then
+  echo "using the cluster that is here"
 else
   echo "starting the local cluster (the first time it is built: about 15 minutes)"
   trap 'echo "stopping the local cluster"; cluster down' EXIT
   trap 'exit 130' INT TERM
-  cluster up
 fi
+cluster up
 go test -tags e2e -count 1 -timeout 60m "$@" ./test/e2e/...

@@ -19,26 +19,26 @@ func (p *Pool) enter(c *call, state State) {
 // expireAfter bounds the present state of a call.
 func (p *Pool) expireAfter(c *call, d time.Duration) {
 	state := c.state
-	c.timer = p.clock.AfterFunc(d, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		// A timer that fires while the call moves on comes too late. No state is ever entered twice, so the state tells.
-		if c.state != state {
-			return
-		}
-		if state != Reserved {
-			c.timedOut = true
-			c.cancel()
-			return
-		}
-		if p.calls[c.key] != c {
-			return
-		}
+	// In a goroutine of its own, because stepped clocks call back while they hold a lock that Now, under p.mu, waits for.
+	c.timer = p.clock.AfterFunc(d, func() { go p.expire(c, state) })
+}
+
+// expire ends a state that has taken too long.
+func (p *Pool) expire(c *call, state State) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case c.state != state:
+		// The timer fired while the call moved on. No state is ever entered twice, so the state tells.
+	case state != Reserved:
+		c.timedOut = true
+		c.cancel()
+	case p.calls[c.key] == c:
 		// Nothing has started, so the key is as good as new.
 		delete(p.calls, c.key)
 		p.wakes.add(c.owner)
 		p.freeSlot(c)
-	})
+	}
 }
 
 // work carries one call to its end.

@@ -83,11 +83,16 @@ func (p *process) send(status metav1.Status) {
 
 func newAPIServer(t *testing.T, command func(p *process)) *apiServer {
 	t.Helper()
+	return startAPIServer(t, command, (*httptest.Server).StartTLS)
+}
+
+func startAPIServer(t *testing.T, command func(p *process), start func(*httptest.Server)) *apiServer {
+	t.Helper()
 	s := &apiServer{command: command}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.Listener = &countingListener{Listener: s.Listener, server: s}
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.StartTLS()
+	start(s.Server)
 	t.Cleanup(func() {
 		s.CloseClientConnections()
 		s.Close()
@@ -173,7 +178,7 @@ func (s *apiServer) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	mu.Lock()
 	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 	mu.Unlock()
-	_ = conn.Close()
+	// Closing now, with a ping unread, would reset the connection and take what the client has not read yet with it.
 	<-p.gone
 }
 
@@ -181,9 +186,13 @@ func (s *apiServer) serveSPDY(w http.ResponseWriter, r *http.Request) {
 	if _, err := httpstream.Handshake(r, w, []string{remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name}); err != nil {
 		return
 	}
-	opened := make(chan httpstream.Stream, 8)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, _ <-chan struct{}) error {
-		opened <- stream
+	type openedStream struct {
+		httpstream.Stream
+		replySent <-chan struct{}
+	}
+	opened := make(chan openedStream, 8)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, replySent <-chan struct{}) error {
+		opened <- openedStream{stream, replySent}
 		return nil
 	})
 	if conn == nil {
@@ -199,6 +208,7 @@ func (s *apiServer) serveSPDY(w http.ResponseWriter, r *http.Request) {
 	for len(streams) < 3 {
 		select {
 		case stream := <-opened:
+			<-stream.replySent
 			streams[stream.Headers().Get(corev1.StreamType)] = stream
 		case <-gone:
 			return

@@ -112,31 +112,30 @@ wait:
 
 // copySPDY opens the streams and copies from them until all have ended. onStatus is called when the whole status has arrived.
 func copySPDY(conn *spdystream.Connection, call Call, status *statusBuffer, onStatus func()) error {
-	streams := map[string]io.Reader{}
-	// The server starts the command when it has all of them.
-	for _, kind := range []string{corev1.StreamTypeError, corev1.StreamTypeStdout, corev1.StreamTypeStderr} {
-		stream, err := openSPDY(conn, kind)
-		if err != nil {
-			return fmt.Errorf("opening the %s stream: %w", kind, err)
-		}
-		streams[kind] = stream
-	}
+	// The end of a stream looks the same whether the server closed it or the connection broke; the status tells.
 	var copies sync.WaitGroup
-	for kind, to := range map[string]io.Writer{
-		corev1.StreamTypeStdout: call.Stdout,
-		corev1.StreamTypeStderr: call.Stderr,
-		corev1.StreamTypeError: writerFunc(func(p []byte) (int, error) {
+	defer copies.Wait()
+	// The server starts the command when it has all of them.
+	for _, stream := range []struct {
+		kind string
+		to   io.Writer
+	}{
+		{corev1.StreamTypeError, writerFunc(func(p []byte) (int, error) {
 			n, err := status.Write(p)
 			if status.complete() {
 				onStatus()
 			}
 			return n, err
-		}),
+		})},
+		{corev1.StreamTypeStdout, call.Stdout},
+		{corev1.StreamTypeStderr, call.Stderr},
 	} {
-		// The end of a stream looks the same whether the server closed it or the connection broke; the status tells.
-		copies.Go(func() { _, _ = io.CopyBuffer(struct{ io.Writer }{to}, streams[kind], make([]byte, streamBuffer)) })
+		from, err := openSPDY(conn, stream.kind)
+		if err != nil {
+			return fmt.Errorf("opening the %s stream: %w", stream.kind, err)
+		}
+		copies.Go(func() { _, _ = io.CopyBuffer(struct{ io.Writer }{stream.to}, from, make([]byte, streamBuffer)) })
 	}
-	copies.Wait()
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gorilla/websocket"
 	"k8s.io/apimachinery/pkg/util/httpstream"
@@ -128,6 +129,8 @@ type wsSession struct {
 	done   chan struct{}
 	status statusBuffer
 	err    error
+	// heard: something has arrived since the last look.
+	heard atomic.Bool
 }
 
 // read takes what arrives until the stream ends. A peer that gives no sign of life for pongWait has ended it.
@@ -155,6 +158,7 @@ func (s *wsSession) read() error {
 		if err != nil {
 			return fmt.Errorf("reading from the stream: %w", err)
 		}
+		s.heard.Store(true)
 		if kind != websocket.BinaryMessage {
 			return errors.New("reading from the stream: the server sent text")
 		}
@@ -201,6 +205,11 @@ func (s *wsSession) beat() {
 		case <-s.done:
 			return
 		case <-ticker.C():
+			// A stream that flows needs no sign of life. And a ping that reaches a server just as it closes makes its TCP reset the
+			// connection, which drops what has not been read here yet, the status included.
+			if s.heard.Swap(false) {
+				continue
+			}
 			// What a failed write means, the reading side finds out by itself.
 			_ = s.conn.WriteControl(websocket.PingMessage, nil, s.e.clock.Now().Add(s.e.pongWait))
 		case <-release:

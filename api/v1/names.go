@@ -29,6 +29,9 @@ const (
 	// Every new value is acted on once.
 	AnnotationRelease = "snapscheduler.backube/release"
 
+	// AnnotationRetry on a SnapshotRun: how often its slot was tried before (runRetryLimit).
+	AnnotationRetry = "snapscheduler.backube/retry"
+
 	// FinalizerRelease on a SnapshotRun: the run's release is not yet done or given up on record.
 	FinalizerRelease = "snapscheduler.backube/release"
 

@@ -356,6 +356,9 @@ type TargetStatus struct {
 	// gone: the pod no longer exists; the hook is not owed to it.
 	// +optional
 	Gone bool `json:"gone,omitempty"`
+	// joined: the pod was not planned; it matched when the release looked.
+	// +optional
+	Joined bool `json:"joined,omitempty"`
 	// unknownUntil: an attempt's end is unknown; its command may run until then.
 	// +optional
 	UnknownUntil *metav1.MicroTime `json:"unknownUntil,omitempty"`

@@ -26,7 +26,7 @@ const (
 // +kubebuilder:printcolumn:name="Last snapshot",type=string,JSONPath=`.status.lastSnapshotTime`
 // +kubebuilder:printcolumn:name="Last result",type=string,JSONPath=`.status.conditions[?(@.type=="LastRunSucceeded")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule=`(has(self.spec) && has(self.spec.schedule)) || (oldSelf.hasValue() && !(has(oldSelf.value().spec) && has(oldSelf.value().spec.schedule) && oldSelf.value().spec.schedule != ''))`,message=`schedule is missing: give a cron expression such as "0 * * * *" or a macro such as @daily`,optionalOldSelf=true,fieldPath=`.spec.schedule`,reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule=`(has(self.spec) && has(self.spec.schedule)) || (oldSelf.hasValue() && !(has(oldSelf.value().spec) && has(oldSelf.value().spec.schedule) && size(oldSelf.value().spec.schedule) > 0))`,message=`schedule is missing: give a cron expression such as "0 * * * *" or a macro such as @daily`,optionalOldSelf=true,fieldPath=`.spec.schedule`,reason=FieldValueRequired
 type SnapshotSchedule struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -110,6 +110,10 @@ func hookRules(list string) map[string]rule {
 		refuses: each(hook, "namespace: Shop", "namespace: -shop", "namespace: sh_op"),
 		saying:  []string{path + "namespace", "namespace must be lower-case letters, digits and '-'"},
 	}
+	var longNames []string
+	for i := range 32 {
+		longNames = append(longNames, with(fmt.Sprintf("name: %s-%02d", strings.Repeat("a", 60), i)))
+	}
 	rules := map[string]rule{
 		"podSelector must be there": {
 			accepts: each(bare, "command: [sync], podSelector: {}", "command: [sync], podSelector: {matchLabels: {app: db}}",
@@ -155,6 +159,7 @@ func hookRules(list string) map[string]rule {
 		"a name is used once in a list": {
 			accepts: []string{
 				hooked(list, with("name: a"), with("name: b"), with("container: c"), with("container: c")),
+				hooked(list, longNames...),
 				`{schedule: "@daily", preHooks: [` + with("name: a") + "], postHooks: [" + with("name: a") + "]}",
 			},
 			refuses: []string{
@@ -242,7 +247,7 @@ func calendarRules() map[string]rule {
 			saying: []string{schedule, `schedule must be five cron fields ("0 3 * * *"), or @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually, or @every with a duration ("@every 6h")`},
 		},
 		"the length of schedule": {
-			accepts: each(at, "0,"+strings.Repeat("1,", 200)+"2 * * * *", strings.Repeat(" ", 503)+"0 0 * * *"),
+			accepts: each(at, "0,"+strings.Repeat("1,", 200)+"2 * * * *", strings.Repeat("1-2,", 125)+"3 * * * *", strings.Repeat(" ", 503)+"0 0 * * *"),
 			refuses: each(at, strings.Repeat(" ", 504)+"0 0 * * *"),
 			saying:  []string{schedule + ": Too long", "512"},
 		},

@@ -10,12 +10,14 @@ import (
 	"testing"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -151,4 +153,36 @@ func fetch(t testing.TB, o client.Object) *unstructured.Unstructured {
 		t.Fatalf("reading %s: %v", o.GetName(), err)
 	}
 	return found
+}
+
+// merge applies a JSON merge patch to an object that was read.
+func merge(o *unstructured.Unstructured, patch string) error {
+	before, err := o.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	after, err := jsonpatch.MergePatch(before, []byte(patch))
+	if err != nil {
+		return err
+	}
+	return o.UnmarshalJSON(after)
+}
+
+// free takes the finalizers off an object, as nobody else does it here.
+func free(t testing.TB, o client.Object) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	if err := client.IgnoreNotFound(api.Patch(context.Background(), o, patch)); err != nil {
+		t.Errorf("freeing %s: %v", o.GetName(), err)
+	}
+}
+
+// asFields returns a value as the API server sees it.
+func asFields(t testing.TB, value any) map[string]any {
+	t.Helper()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fields
 }

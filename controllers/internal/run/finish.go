@@ -176,7 +176,7 @@ func (m *machine) awaitingReady() {
 
 func (m *machine) gone(s *v1.SnapshotStatus) bool {
 	seen, ok := m.World.Snapshots[s.Name]
-	return !ok || seen.Foreign || seen.Terminating
+	return !ok || m.foreign(seen) || seen.Terminating
 }
 
 // labelOwed: the snapshot may be called consistent and is not yet labelled so.
@@ -193,7 +193,7 @@ func (m *machine) finish() {
 	ready := 0
 	for i := range st.Snapshots {
 		s := &st.Snapshots[i]
-		if seen, ok := m.World.Snapshots[s.Name]; ok && !seen.Foreign {
+		if seen, ok := m.World.Snapshots[s.Name]; ok && !m.foreign(seen) {
 			s.Consistency = seen.Consistency
 		}
 		if s.State == v1.SnapshotReady {

@@ -205,6 +205,7 @@ func (m *machine) record(s step, t *v1.TargetStatus, o Outcome) {
 	}
 	if s.status.Stage == v1.StagePost && o.Reason == v1.ReasonPodNotFound {
 		t.Gone = true
+		m.st.Release.Looked = false // something may have taken its place
 		return
 	}
 	if m.repeats(s, t, o) {

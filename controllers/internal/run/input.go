@@ -22,6 +22,9 @@ const (
 	DirectGrace = 5 * time.Second
 	// LookInterval is how often pods are looked up while a post hook waits for one.
 	LookInterval = 2 * time.Second
+	// ReplacementWait is how long a post hook waits for a pod in the place of one that went away while it was quiesced, although others
+	// match.
+	ReplacementWait = 5 * time.Minute
 	// MaxJournalBytes is the largest journal that a plan may grow to.
 	MaxJournalBytes = 512 << 10
 	// reportSlack is added to a command's own timeout before its report is believed lost.

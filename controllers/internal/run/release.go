@@ -226,11 +226,49 @@ func (m *machine) runPostHook(s step, deadline time.Time) bool {
 		return false
 	case live == 0:
 		return m.noTarget(s)
+	case done && rel.Looked && m.shortage(s) > 0:
+		m.awaitReplacement(s)
+		return true
 	case done && rel.Looked:
 		m.conclude(s)
 		return true
 	}
 	return tried
+}
+
+// shortage is how many pods went away while they may have been quiesced and have none in their place. Their file systems may be frozen still.
+func (m *machine) shortage(s step) int { return shortage(m.st, s.status, s.plan) }
+
+func shortage(st *v1.SnapshotRunStatus, h *v1.HookStatus, p *v1.PlannedHook) int {
+	if st.QuiescedTime == nil || p.SkipIfNoSelectorFound || p.TargetPolicy == v1.TargetOne {
+		return 0
+	}
+	n := 0
+	for i := range h.Targets {
+		if h.Targets[i].Gone {
+			n++
+		}
+		if h.Targets[i].Joined && !h.Targets[i].Gone {
+			n--
+		}
+	}
+	return max(0, n)
+}
+
+// awaitReplacement of a pod for a while. If none comes, the hook has failed: what the pod used may be frozen when it comes back.
+func (m *machine) awaitReplacement(s step) {
+	if !m.due(m.st.Release.PassTime.Add(ReplacementWait)) {
+		m.wakeAt(m.Now.Add(LookInterval))
+		return
+	}
+	var gone []string
+	for i := range s.status.Targets {
+		if t := &s.status.Targets[i]; t.Gone {
+			gone = append(gone, t.Namespace+"/"+t.Pod)
+		}
+	}
+	m.hookCondition(s.status, metav1.ConditionFalse, v1.ReasonPodNotFound,
+		fmt.Sprintf("pods went away while they may have been quiesced, and none came in their place within %s: %s", ReplacementWait, join(gone)))
 }
 
 // noTarget: no pod is there to release. A freeze outlives its pod, so the hook waits for one, beside the later hooks.
@@ -447,14 +485,16 @@ func (m *machine) merge() {
 				live++
 			}
 		}
-		if !first && live > 0 {
+		if !first && live > 0 && m.shortage(s) == 0 {
 			continue
 		}
 		for _, n := range look.Post[s.index].Targets {
 			if n.Terminating || has(s.status.Targets, n.UID, n.Container) || (s.plan.TargetPolicy == v1.TargetOne && live > 0) {
 				continue
 			}
-			s.status.Targets = append(s.status.Targets, newTarget(n))
+			joined := newTarget(n)
+			joined.Joined = true
+			s.status.Targets = append(s.status.Targets, joined)
 			live++
 			m.changed = true
 		}
@@ -483,9 +523,18 @@ func lookDue(r *v1.SnapshotRun) bool {
 	if !rel.Looked {
 		return true
 	}
+	place := 0
 	for i := range r.Status.Hooks {
 		h := &r.Status.Hooks[i]
-		if h.Stage == v1.StagePost && h.Pass == rel.Pass && !hookEnded(h) && !slices.ContainsFunc(h.Targets, func(t v1.TargetStatus) bool { return !t.Gone }) {
+		if h.Stage != v1.StagePost || h.Pass != rel.Pass {
+			continue
+		}
+		p := &r.Status.Plan.PostHooks[place]
+		place++
+		if hookEnded(h) {
+			continue
+		}
+		if shortage(&r.Status, h, p) > 0 || !slices.ContainsFunc(h.Targets, func(t v1.TargetStatus) bool { return !t.Gone }) {
 			return true
 		}
 	}

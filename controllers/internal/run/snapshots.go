@@ -77,7 +77,7 @@ func (m *machine) createSnapshots() bool {
 			continue
 		}
 		if seen, ok := m.World.Snapshots[s.Name]; ok {
-			if seen.Foreign {
+			if m.foreign(seen) {
 				m.rename(s)
 			}
 			continue
@@ -99,6 +99,12 @@ func (m *machine) createSnapshots() bool {
 		m.act(m.create(s))
 	}
 	return creating
+}
+
+// foreign: not made by this run, or not under its hooks. A process that read an old record of the run, and a schedule that had lost its
+// hooks meanwhile, may have made one without the label that every snapshot under hooks is created with; nothing was quiesced for it.
+func (m *machine) foreign(s Snapshot) bool {
+	return s.Foreign || (m.hooked() && s.Consistency == "")
 }
 
 // rename a snapshot whose name belongs to something else, once.
@@ -145,7 +151,7 @@ func (m *machine) observeSnapshots() {
 			continue
 		}
 		seen, ok := m.World.Snapshots[s.Name]
-		if !ok || seen.Foreign {
+		if !ok || m.foreign(seen) {
 			continue
 		}
 		s.Consistency = seen.Consistency

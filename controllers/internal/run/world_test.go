@@ -59,7 +59,9 @@ type world struct {
 	starts   map[ExecKey]int
 }
 
-func completed() *Outcome { return &Outcome{Reason: v1.ReasonHookCompleted, ExitCode: ptr.To[int32](0)} }
+func completed() *Outcome {
+	return &Outcome{Reason: v1.ReasonHookCompleted, ExitCode: ptr.To[int32](0)}
+}
 func failed() *Outcome {
 	return &Outcome{Reason: v1.ReasonNonZeroExit, ExitCode: ptr.To[int32](7), Message: "exit code 7"}
 }

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/calendar"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
+)
+
+const (
+	// firstRetryDelay before a failed run is repeated (runRetryLimit); doubled each time up to maxRetryDelay.
+	firstRetryDelay = 10 * time.Second
+	maxRetryDelay   = 10 * time.Minute
+	// clockStep is how far a clock may go back without the calendar being set anew.
+	clockStep = time.Hour
+)
+
+// calendar starts the run of the slot that is due, and sets the next one.
+func (p *pass) calendar(ctx context.Context) error {
+	cal, err := calendar.Parse(p.s.Spec.Schedule, p.s.Spec.TimeZone)
+	if err != nil {
+		var mistake *calendar.Error
+		p.invalidReason = v1.ReasonInvalidSchedule
+		if errors.As(err, &mistake) {
+			switch mistake.Reason {
+			case calendar.ReasonNeverFires:
+				p.invalidReason = v1.ReasonNeverFires
+			case calendar.ReasonUnknownTimeZone, calendar.ReasonTwoTimeZones:
+				p.invalidReason = v1.ReasonInvalidTimeZone
+			case calendar.ReasonEmpty, calendar.ReasonParseError, calendar.ReasonTooFrequent:
+			}
+		}
+		p.invalidMessage = err.Error()
+		p.st.NextSnapshotTime = nil
+		return nil
+	}
+	p.cal, p.calOK = cal, true
+	limits := calendar.Limits{
+		StartingDeadline: time.Duration(ptr.Deref(p.s.Spec.StartingDeadlineSeconds, 0)) * time.Second,
+		Spread:           calendar.Spread(fmt.Sprintf("%s/%s/%s", p.s.Namespace, p.s.Name, p.s.UID), ptr.Deref(p.s.Spec.SpreadSeconds, 0)),
+	}
+	due := cal.Due(p.persistedNext(), p.now, limits)
+	if due.ClockBehind && due.Next.After(cal.Next(cal.Next(p.now)).Add(clockStep)) {
+		// The clock was far ahead for a while. Whatever slots were taken then keep their names, so none is taken twice.
+		due = cal.Due(cal.Next(p.now), p.now, limits)
+	}
+	p.wakeAt(due.Wake)
+	if p.s.Spec.Disabled || p.Draining() {
+		if p.s.Spec.Disabled {
+			p.setNext(due.Next)
+		}
+		return nil
+	}
+	slot := due.Slot
+	if slot.IsZero() && p.s.Spec.RunOnCreate && p.st.ObservedGeneration == 0 && p.st.NextSnapshotTime == nil {
+		slot = p.s.CreationTimestamp.UTC().Truncate(time.Minute)
+	}
+	switch {
+	case !slot.IsZero():
+		started, err := p.start(ctx, slot, 0)
+		if err != nil {
+			return err // nothing is recorded: the slot is tried again
+		}
+		if !started {
+			p.missed(slot, v1.MissedOverlap, 1)
+		}
+	default:
+		if err := p.retry(ctx, due.Next); err != nil {
+			return err
+		}
+	}
+	if due.Missed > 0 {
+		reason := v1.MissedDowntime
+		if due.TooLate {
+			reason = v1.MissedTooLate
+		}
+		p.missed(due.NewestMissed, reason, due.Missed)
+	}
+	p.setNext(due.Next)
+	return nil
+}
+
+// retry repeats the newest slot's run if it failed, with backoff, as often as runRetryLimit says and not beyond the next slot.
+func (p *pass) retry(ctx context.Context, next time.Time) error {
+	limit := int(ptr.Deref(p.s.Spec.RunRetryLimit, 0))
+	var last *v1.SnapshotRun
+	for i := range p.runs {
+		o := &p.runs[i]
+		if o.Spec.Slot != nil && metav1.IsControlledBy(o, p.s) && (last == nil || last.Spec.Slot.Before(o.Spec.Slot) ||
+			(last.Spec.Slot.Equal(o.Spec.Slot) && retriesOf(last) < retriesOf(o))) {
+			last = o
+		}
+	}
+	if last == nil || last.Status.Result != v1.ResultFailed || last.DeletionTimestamp != nil || retriesOf(last) >= limit {
+		return nil
+	}
+	n := retriesOf(last) + 1
+	due := last.Status.CompletionTime.Add(min(maxRetryDelay, firstRetryDelay<<(n-1)))
+	if !due.Before(next) {
+		return nil
+	}
+	if p.now.Before(due) {
+		p.wakeAt(due)
+		return nil
+	}
+	name := naming.RetryRun(p.s.Name, last.Spec.Slot.Time, n)
+	if p.s.Status.ActiveRun != name {
+		// A run of an old slot only counts as ours once the status says so: say it first, create it in the next pass.
+		p.st.ActiveRun = name
+		p.wakeAt(p.now)
+		return nil
+	}
+	_, err := p.start(ctx, last.Spec.Slot.Time, n)
+	return err
+}
+
+// retriesOf a run: 0 for the first run of a slot.
+func retriesOf(o *v1.SnapshotRun) int {
+	n, err := strconv.Atoi(o.Annotations[v1.AnnotationRetry])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// persistedNext is the slot that was to come next when the schedule was last looked at; snapscheduler's is honoured.
+func (p *pass) persistedNext() time.Time {
+	next := p.st.NextSnapshotTime
+	edited := p.st.ObservedGeneration != 0 && p.st.ObservedGeneration != p.s.Generation
+	if next == nil || (edited && next.After(p.now)) {
+		return p.cal.Next(p.now) // what was to come next may be no slot of an edited schedule
+	}
+	return next.Time
+}
+
+func (p *pass) setNext(t time.Time) {
+	if t.IsZero() {
+		p.st.NextSnapshotTime = nil
+		return
+	}
+	p.st.NextSnapshotTime = ptr.To(metav1.NewTime(t.UTC()))
+}
+
+func (p *pass) missed(slot time.Time, reason string, n int) {
+	count := int64(n)
+	if p.st.LastMissed != nil {
+		count += p.st.LastMissed.Count
+	}
+	p.st.LastMissed = &v1.MissedSlot{Slot: metav1.NewTime(slot.UTC()), Reason: reason, Count: count}
+	why := map[string]string{
+		v1.MissedTooLate:  "it could not be started within startingDeadlineSeconds",
+		v1.MissedOverlap:  "the run before it has not released its application yet",
+		v1.MissedDowntime: "the operator was not running; only the newest missed slot is caught up",
+	}[reason]
+	p.event(warning, "SlotMissed", "Schedule", "%d slots up to %s were not run: %s", n, slot.UTC().Format(time.RFC3339), why)
+	p.after(func() { metrics.SlotsMissed(p.s.Name, p.s.Namespace, reason, n) })
+}
+
+// start the run of a slot, or its nth repetition, unless the run before it may still hold the application. The run's name is the lock:
+// whoever comes second finds it.
+func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
+	name := naming.RetryRun(p.s.Name, slot, n)
+	for i := range p.runs {
+		if o := &p.runs[i]; o.Name != name && run.ModeOf(o) == v1.RunSnapshot && run.BeforeAwaitingReady(o) {
+			return false, nil
+		}
+	}
+	if active := p.st.ActiveRun; active != "" && active != name && !p.knows(active) {
+		// The cache may not have our newest run yet.
+		var o v1.SnapshotRun
+		err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.s.Namespace, Name: active}, &o)
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("reading SnapshotRun %s/%s: %w", p.s.Namespace, active, err)
+		}
+		if err == nil && run.BeforeAwaitingReady(&o) {
+			return false, nil
+		}
+	}
+	o := &v1.SnapshotRun{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.s.Namespace, Name: name,
+			Labels:          map[string]string{v1.LabelSchedule: naming.ScheduleLabel(p.s.Name), v1.LabelVeleroExclude: "true"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p.s, v1.GroupVersion.WithKind("SnapshotSchedule"))},
+		},
+		Spec: v1.SnapshotRunSpec{ScheduleName: p.s.Name, Slot: ptr.To(metav1.NewTime(slot.UTC()))},
+	}
+	if n > 0 {
+		o.Annotations = map[string]string{v1.AnnotationRetry: strconv.Itoa(n)}
+	}
+	if len(p.s.Spec.PreHooks)+len(p.s.Spec.PostHooks) > 0 {
+		o.Finalizers = []string{v1.FinalizerRelease}
+	}
+	err := p.Create(ctx, o)
+	if apierrors.IsAlreadyExists(err) {
+		var existing v1.SnapshotRun
+		if err := p.Live.Get(ctx, client.ObjectKeyFromObject(o), &existing); err != nil {
+			return false, fmt.Errorf("reading SnapshotRun %s/%s that already exists: %w", o.Namespace, o.Name, err)
+		}
+		if !metav1.IsControlledBy(&existing, p.s) {
+			return false, fmt.Errorf("SnapshotRun %s/%s exists and is not this schedule's (a copy, or left from a deleted schedule of the same name); delete it to let the slot run", o.Namespace, o.Name)
+		}
+		o = &existing
+	} else if err != nil {
+		return false, fmt.Errorf("creating SnapshotRun %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	p.st.ActiveRun = name
+	if !p.knows(name) {
+		p.runs = append(p.runs, *o)
+	}
+	log.FromContext(ctx).Info("Run of a slot was created", "run", name, "slot", slot.UTC().Format(time.RFC3339))
+	return true, nil
+}
+
+func (p *pass) knows(name string) bool {
+	for i := range p.runs {
+		if p.runs[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
