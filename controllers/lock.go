@@ -15,7 +15,9 @@ import (
 type lockTable struct {
 	mu      sync.Mutex
 	entries []*lockEntry // holders and waiters, in order of their first request
-	wake    func(types.NamespacedName)
+	ready   []types.NamespacedName
+	// freed says that woken has something to tell; nil: nobody listens.
+	freed chan struct{}
 }
 
 type lockEntry struct {
@@ -88,18 +90,28 @@ func (t *lockTable) dropName(name types.NamespacedName) {
 
 func (t *lockTable) remove(match func(*lockEntry) bool) {
 	t.mu.Lock()
-	var waiting []types.NamespacedName
+	defer t.mu.Unlock()
 	n := len(t.entries)
 	t.entries = slices.DeleteFunc(t.entries, match)
-	if len(t.entries) < n {
-		for _, e := range t.entries {
-			if !e.held {
-				waiting = append(waiting, e.name)
-			}
+	if len(t.entries) == n {
+		return
+	}
+	for _, e := range t.entries {
+		if !e.held && !slices.Contains(t.ready, e.name) {
+			t.ready = append(t.ready, e.name)
 		}
 	}
-	t.mu.Unlock()
-	for _, w := range waiting {
-		t.wake(w)
+	select {
+	case t.freed <- struct{}{}:
+	default: // it was said before and not heard yet, or nobody listens
 	}
+}
+
+// woken are the runs that should ask again; each is told once.
+func (t *lockTable) woken() []types.NamespacedName {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ready := t.ready
+	t.ready = nil
+	return ready
 }

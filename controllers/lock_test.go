@@ -21,16 +21,9 @@ func named(run types.UID) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: string(run)}
 }
 
-type lockTest struct {
-	lockTable
-	woken []string
-}
+type lockTest struct{ lockTable }
 
-func newLockTest() *lockTest {
-	t := &lockTest{}
-	t.wake = func(n types.NamespacedName) { t.woken = append(t.woken, n.Name) }
-	return t
-}
+func newLockTest() *lockTest { return &lockTest{lockTable{freed: make(chan struct{}, 1)}} }
 
 func (t *lockTest) try(run types.UID, resources ...types.UID) string {
 	held, waitingFor := t.take(run, named(run), string(run), locked(resources...))
@@ -51,7 +44,9 @@ func TestARunWaitsForTheOneThatHoldsWhatItNeeds(t *testing.T) {
 	g.Expect(l.try("a", "pod1", "claim1")).To(Equal("held"))
 	g.Expect(l.try("b", "pod2", "claim1")).To(Equal("waits for a"))
 	l.drop("a")
-	g.Expect(l.woken).To(Equal([]string{"b"}))
+	g.Expect(l.freed).To(Receive())
+	g.Expect(l.woken()).To(Equal([]types.NamespacedName{named("b")}))
+	g.Expect(l.woken()).To(BeEmpty())
 	g.Expect(l.try("b", "pod2", "claim1")).To(Equal("held"))
 }
 

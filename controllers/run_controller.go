@@ -96,7 +96,7 @@ func (r *RunReconciler) ActiveRuns(ctx context.Context) (int, error) {
 // SetupWithManager registers the controller and its sources.
 func (r *RunReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.wake = make(chan event.GenericEvent)
-	r.locks.wake = r.wakeRun
+	r.locks.freed = make(chan struct{}, 1)
 	if err := mgr.Add(leaderRunnable(r.forwardWakeUps)); err != nil {
 		return fmt.Errorf("adding the forwarder of wake-ups: %w", err)
 	}
@@ -118,26 +118,26 @@ type leaderRunnable func(context.Context) error
 
 func (f leaderRunnable) Start(ctx context.Context) error { return f(ctx) }
 
-// forwardWakeUps of the exec pool to the work queue.
+// forwardWakeUps of the exec pool and the lock table to the work queue.
 func (r *RunReconciler) forwardWakeUps(ctx context.Context) error {
 	for {
+		var names []types.NamespacedName
 		select {
 		case <-ctx.Done():
 			return nil
 		case owner := <-r.Hooks.Pool.Wake():
-			r.wakeRun(types.NamespacedName(owner))
+			names = append(names, types.NamespacedName(owner))
+		case <-r.locks.freed:
+			names = r.locks.woken()
+		}
+		for _, name := range names {
+			select {
+			case <-ctx.Done():
+				return nil
+			case r.wake <- event.GenericEvent{Object: &v1.SnapshotRun{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}}:
+			}
 		}
 	}
-}
-
-// wakeRun queues a run. It never blocks a worker for long: the channel's source only puts it into the work queue.
-func (r *RunReconciler) wakeRun(name types.NamespacedName) {
-	if r.wake == nil {
-		return
-	}
-	go func() {
-		r.wake <- event.GenericEvent{Object: &v1.SnapshotRun{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}}
-	}()
 }
 
 func runOfSnapshot(_ context.Context, o client.Object) []ctrl.Request {
