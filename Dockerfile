@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # The operator, for linux/amd64 and linux/arm64: one static binary and nothing else, no shell either.
 #   docker build --build-arg VERSION=v0.1.0 -t stillpoint .
 #   docker buildx build --platform linux/amd64,linux/arm64 ...

@@ -140,7 +140,7 @@ func start(o *options) error {
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
-	go stopOnSignal(ctx, stop, runs, o.drain, realClock)
+	go stopOnSignal(ctx, stop, mgr.Elected(), runs, o.drain, realClock)
 	ctrl.Log.WithName("setup").Info("The operator starts", "version", version)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
@@ -191,7 +191,7 @@ func newManager(cfg *rest.Config, o *options) (ctrl.Manager, error) {
 
 // stopOnSignal stops in two stages. First nothing new begins and active runs go on to their release; when none is left, or the
 // time is over, or a second signal comes, everything is cancelled and the lease handed over.
-func stopOnSignal(ctx context.Context, stop context.CancelFunc, runs *controllers.RunReconciler, drain time.Duration, clk clock.RealClock) {
+func stopOnSignal(ctx context.Context, stop context.CancelFunc, elected <-chan struct{}, runs *controllers.RunReconciler, drain time.Duration, clk clock.RealClock) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	select {
@@ -201,6 +201,12 @@ func stopOnSignal(ctx context.Context, stop context.CancelFunc, runs *controller
 	}
 	defer stop()
 	log := ctrl.Log.WithName("stop")
+	select {
+	case <-elected:
+	default:
+		log.Info("Another operator works; this one stops")
+		return
+	}
 	runs.Drain()
 	deadline := clk.After(drain)
 	for {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -97,7 +98,7 @@ func (r *RunReconciler) ActiveRuns(ctx context.Context) (int, error) {
 func (r *RunReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.wake = make(chan event.GenericEvent)
 	r.locks.freed = make(chan struct{}, 1)
-	if err := mgr.Add(leaderRunnable(r.forwardWakeUps)); err != nil {
+	if err := mgr.Add(manager.RunnableFunc(r.forwardWakeUps)); err != nil {
 		return fmt.Errorf("adding the forwarder of wake-ups: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -112,11 +113,6 @@ func (r *RunReconciler) SetupWithManager(mgr ctrl.Manager) error {
 func rateLimiter() workqueue.TypedRateLimiter[ctrl.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](50*time.Millisecond, maxBackoff)
 }
-
-// leaderRunnable runs while this process leads.
-type leaderRunnable func(context.Context) error
-
-func (f leaderRunnable) Start(ctx context.Context) error { return f(ctx) }
 
 // forwardWakeUps of the exec pool and the lock table to the work queue.
 func (r *RunReconciler) forwardWakeUps(ctx context.Context) error {

@@ -137,7 +137,7 @@ func (s *story) tell(run *v1.SnapshotRun) {
 	}
 	s.phase = st.Phase
 	if st.Phase == v1.PhaseCompleted {
-		s.say("  %-16s %s: %s", st.Phase, st.Result, st.Message)
+		s.say("  %-16s %s", st.Phase, strings.TrimSuffix(fmt.Sprintf("%s: %s", st.Result, st.Message), ": "))
 		return
 	}
 	s.say("  %-16s %s", st.Phase, phaseWords[st.Phase])

@@ -42,12 +42,14 @@ const usage = `usage:
   go run ./hack/demo down --keep-cluster    take away the application and the operator only
 `
 
-func main() {
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) (exitCode int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	d := &demo{begin: time.Now(), out: os.Stdout}
 	var err error
-	switch args := os.Args[1:]; {
+	switch {
 	case len(args) == 0:
 		err = d.show(ctx)
 	case slices.Equal(args, []string{"down"}):
@@ -56,13 +58,14 @@ func main() {
 		err = d.down(ctx, true)
 	default:
 		fmt.Fprint(os.Stderr, usage)
-		os.Exit(2)
+		return 2
 	}
 	if err != nil {
-		// a second Ctrl-C must not stop this from being put in order
+		// a second Ctrl-C must not keep things from being put in order
 		d.explain(context.WithoutCancel(ctx), err, ctx.Err() != nil)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // demo is one call of this program.
@@ -106,7 +109,7 @@ func (d *demo) show(ctx context.Context) error {
 		return fmt.Errorf("following the schedule's next run: %w", err)
 	}
 	if err := d.showRun(ctx, run); err != nil {
-		return err
+		return fmt.Errorf("showing the run: %w", err)
 	}
 	seen, err := d.restore(ctx, run)
 	if err != nil {

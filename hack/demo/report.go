@@ -104,7 +104,7 @@ func (s *seen) screen(took time.Duration) string {
 	line("  quiesced    for %d ms, of which frozen for %d ms", st.ReleasedTime.Sub(st.QuiescedTime.Time).Milliseconds(), thawed.Sub(frozen).Milliseconds())
 	line("  the writer  saw %s meanwhile; its longest ever: %d ms", pause, s.longest.Milliseconds())
 	line("  snapshot    %s: ready, consistency=%s", st.Snapshots[0].Name, st.Consistency.Verdict)
-	line("  restored    %d rows; %d were committed before the freeze, %d written until the release", s.restored, s.committed, s.written)
+	line("  restored    %d rows; %d were committed before the freeze, %d by the release", s.restored, s.committed, s.written)
 	line("              %s", s.recovery)
 	line("")
 	line("Look further; the operator takes the next snapshot every minute:")
