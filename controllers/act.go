@@ -54,6 +54,7 @@ func (r *RunReconciler) act(ctx context.Context, o *v1.SnapshotRun, mem *runMemo
 			}
 			r.Hooks.Pool.Reserve(poolKey(o, e.Key), hooks.Owner(client.ObjectKeyFromObject(o)), lane)
 		case run.StartExec:
+			//nolint:contextcheck // a command outlives the reconcile that starts it: its context is the pool's
 			if err := r.Hooks.Pool.Start(poolKey(o, e.Key), request(o, e)); err != nil {
 				// Nothing was started: the claim is taken back when its window is over.
 				log.FromContext(ctx).Error(err, "Starting a hook failed; it is tried again", "hook", e.Hook.Name, "pod", e.Target.Pod)

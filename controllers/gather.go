@@ -272,7 +272,7 @@ func (r *RunReconciler) execStates(o *v1.SnapshotRun) map[run.ExecKey]run.Exec {
 }
 
 func poolKey(o *v1.SnapshotRun, k run.ExecKey) hooks.Key {
-	return hooks.Key{Run: o.UID, Stage: string(k.Stage), Pass: k.Pass, Hook: int32(k.Hook), Target: k.Target, Attempt: k.Attempt}
+	return hooks.Key{Run: o.UID, Stage: string(k.Stage), Pass: k.Pass, Hook: k.Hook, Target: k.Target, Attempt: k.Attempt}
 }
 
 func execState(s hooks.State) run.ExecState {

@@ -139,7 +139,7 @@ func account(namespace, name string) hooks.Account {
 func (r *RunReconciler) claims(ctx context.Context, s *v1.SnapshotSchedule) (taken []run.Claim, leftOut []string, err error) {
 	selector, err := metav1.LabelSelectorAsSelector(&s.Spec.ClaimSelector)
 	if err != nil {
-		return nil, []string{"spec.claimSelector is not valid: " + err.Error()}, nil
+		return nil, []string{"spec.claimSelector is not valid: " + err.Error()}, nil //nolint:nilerr // a mistake of the user, reported as such; trying again does not help
 	}
 	var list corev1.PersistentVolumeClaimList
 	if err := r.Live.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {

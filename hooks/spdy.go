@@ -15,8 +15,8 @@ import (
 
 	"github.com/moby/spdystream"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // execSPDY runs the call over SPDY. Nothing starts before the client has opened its streams, which is after the upgrade.

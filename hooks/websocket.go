@@ -14,8 +14,8 @@ import (
 	"sync/atomic"
 
 	"github.com/gorilla/websocket"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // streamBuffer is the size of a stream's buffers in bytes. Messages may be longer; small buffers keep a held stream cheap.

@@ -227,10 +227,11 @@ func (d *demo) explain(ctx context.Context, err error, interrupted bool) {
 		report("make demo goes on where it stopped; make demo-down takes away what runs.")
 		return
 	}
-	if d.unlock != nil {
-		report("%s", d.settle(ctx))
-		report("Logs: %s (the operator), %s (the cluster)", d.operatorLog(), d.cluster.LogFile("*"))
+	if d.unlock == nil { // another one is at work
+		return
 	}
+	report("%s", d.settle(ctx))
+	report("Logs: %s (the operator), %s (the cluster)", d.operatorLog(), d.cluster.LogFile("*"))
 	report("The cluster stays as it is. make demo starts anew; make demo-down takes everything away.")
 }
 
@@ -246,7 +247,9 @@ func (d *demo) settle(ctx context.Context) string {
 	defer cancel()
 	_, err := d.kubectl(ctx, "", "-n", namespace, "patch", "snapshotschedule", scheduleName, "--type=merge", "-p", `{"spec":{"disabled":true}}`)
 	disabled := err == nil // else there is no schedule yet
-	d.waitReleased(ctx, 15*time.Second)
+	if d.operatorDied() == nil {
+		d.waitReleased(ctx, 15*time.Second)
+	}
 	thawed, err := d.thaw(ctx)
 	switch {
 	case err != nil:

@@ -221,11 +221,12 @@ func runWithProgress(ctx context.Context, cmd *exec.Cmd, out io.Writer, step str
 		for s.Scan() {
 			line := s.Text()
 			mu.Lock()
-			if strings.HasPrefix(line, "go: downloading ") {
+			switch {
+			case strings.HasPrefix(line, "go: downloading "):
 				last = line[4:]
-			} else if !strings.ContainsAny(line, " \t:") {
+			case !strings.ContainsAny(line, " \t:"):
 				last, count = "last "+line, count+1
-			} else if tail.Len() < 1<<14 {
+			case tail.Len() < 1<<14:
 				tail.WriteString("\n" + line)
 			}
 			mu.Unlock()

@@ -213,7 +213,7 @@ func unmount(ctx context.Context, path string) error {
 		if quiet(ctx, "umount", path) == nil {
 			return nil
 		}
-		if quiet(ctx, "mountpoint", "-q", path) != nil {
+		if mounted := quiet(ctx, "mountpoint", "-q", path) == nil; !mounted {
 			return nil
 		}
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {

@@ -152,7 +152,8 @@ func TestSpread(t *testing.T) {
 	if got := Spread("shop/hourly/1", -5); got != 0 {
 		t.Errorf("negative spread = %v", got)
 	}
-	if Spread("shop/hourly/1", 600) != Spread("shop/hourly/1", 600) {
+	first := Spread("shop/hourly/1", 600)
+	if again := Spread("shop/hourly/1", 600); again != first {
 		t.Error("the same key has two delays")
 	}
 	// A changed hash would move every schedule of every user.

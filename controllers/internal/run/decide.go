@@ -131,6 +131,7 @@ func Active(r *v1.SnapshotRun) bool {
 	switch phaseOf(r) {
 	case v1.PhasePlanned, v1.PhasePreHooks, v1.PhaseSnapshotting, v1.PhasePostHooks:
 		return true
+	case v1.PhasePending, v1.PhaseAwaitingReady, v1.PhaseCompleted:
 	}
 	return false
 }

@@ -16,7 +16,7 @@ import (
 // came, was not quiesced when the snapshots were cut.
 func (m *machine) compareTargets(look *Look) {
 	for _, s := range m.preSteps() {
-		if s.index >= len(look.Pre) {
+		if int(s.index) >= len(look.Pre) {
 			continue
 		}
 		planned := map[string]v1.TargetStatus{}

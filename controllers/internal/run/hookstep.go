@@ -5,6 +5,7 @@ package run
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -25,7 +26,7 @@ const (
 type step struct {
 	status *v1.HookStatus
 	plan   *v1.PlannedHook
-	index  int
+	index  int32
 }
 
 func (s step) key(t *v1.TargetStatus, attempt int32) ExecKey {
@@ -89,7 +90,7 @@ func (m *machine) steps(stage v1.HookStage, pass int32, plan []v1.PlannedHook) [
 	var out []step
 	for i := range m.st.Hooks {
 		if h := &m.st.Hooks[i]; h.Stage == stage && h.Pass == pass && len(out) < len(plan) {
-			out = append(out, step{status: h, plan: &plan[len(out)], index: len(out)})
+			out = append(out, step{status: h, plan: &plan[len(out)], index: m.indexOf(i)})
 		}
 	}
 	return out
@@ -288,7 +289,7 @@ func (m *machine) conclude(s step) {
 			failed = append(failed, t)
 		}
 	}
-	s.status.Targets = append(failed, rest...)
+	s.status.Targets = slices.Concat(failed, rest)
 	switch {
 	case len(failed) > 0:
 		t := failed[0]

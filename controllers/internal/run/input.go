@@ -149,7 +149,7 @@ type Look struct {
 type ExecKey struct {
 	Stage   v1.HookStage
 	Pass    int32
-	Hook    int
+	Hook    int32 // index in the list of its stage
 	Target  string
 	Attempt int32
 }

@@ -5,6 +5,7 @@ package run
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -108,7 +109,7 @@ func (m *machine) newPlan() *v1.RunPlan {
 		ServiceAccountName:     s.Spec.ServiceAccountName,
 		SnapshotTimeoutSeconds: ptr.Deref(s.Spec.SnapshotTimeoutSeconds, defaultSnapshotTimeout),
 		MaxQuiesceSeconds:      ptr.Deref(s.Spec.MaxQuiesceSeconds, 0),
-		ReleaseDeadlineSeconds: int32(m.Config.ReleaseDeadline / time.Second),
+		ReleaseDeadlineSeconds: int32(min(m.Config.ReleaseDeadline/time.Second, math.MaxInt32)),
 	}
 	if t := s.Spec.SnapshotTemplate; t != nil {
 		p.SnapshotTemplate = *t.DeepCopy()

@@ -117,8 +117,8 @@ func (m *machine) cancelAbandoned() {
 }
 
 // indexOf is the place of hook entry i in the list of its stage and pass.
-func (m *machine) indexOf(i int) int {
-	n := 0
+func (m *machine) indexOf(i int) int32 {
+	n := int32(0)
 	for j := range i {
 		if m.st.Hooks[j].Stage == m.st.Hooks[i].Stage && m.st.Hooks[j].Pass == m.st.Hooks[i].Pass {
 			n++
@@ -281,7 +281,7 @@ func (m *machine) noTarget(s step) bool {
 		m.hookCondition(s.status, metav1.ConditionFalse, v1.ReasonPodNotFound, none)
 	default:
 		m.wakeAt(m.Now.Add(LookInterval))
-		if look := m.World.Look; look != nil && s.index < len(look.Post) && len(look.Post[s.index].Problems) > 0 {
+		if look := m.World.Look; look != nil && int(s.index) < len(look.Post) && len(look.Post[s.index].Problems) > 0 {
 			none = look.Post[s.index].Problems[0].Message
 		}
 		if msg := fmt.Sprintf("waiting to run post hook %s: %s", s.plan.Name, none); m.World.Look != nil && m.st.Message != msg {
@@ -471,7 +471,7 @@ func (m *machine) merge() {
 	}
 	first := !rel.Looked
 	for _, s := range m.postSteps() {
-		if hookEnded(s.status) || s.index >= len(look.Post) {
+		if hookEnded(s.status) || int(s.index) >= len(look.Post) {
 			continue
 		}
 		live := 0

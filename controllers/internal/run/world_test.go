@@ -372,13 +372,3 @@ func (w *world) cond(typ string) metav1.Condition {
 	}
 	return *c
 }
-
-func (w *world) hook(stage v1.HookStage, name string) v1.HookStatus {
-	var found v1.HookStatus
-	for _, h := range w.run.Status.Hooks {
-		if h.Stage == stage && h.Name == name {
-			found = h
-		}
-	}
-	return found
-}

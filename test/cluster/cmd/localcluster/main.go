@@ -39,23 +39,24 @@ Every command takes --state DIR. State: $STILLPOINT_STATE, else ` + cluster.Defa
 Built programs: $STILLPOINT_CACHE, else stillpoint in the user's cache directory.
 `
 
-func main() {
+func main() { os.Exit(mainCode()) }
+
+func mainCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Stdout)
-	if err == nil {
-		return
-	}
-	if errors.Is(err, flag.ErrHelp) {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(os.Stderr, usage)
-		os.Exit(2)
-	}
-	if ctx.Err() != nil {
+		return 2
+	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "interrupted: the same command goes on where it stopped; localcluster down takes away what runs")
-		os.Exit(130)
+		return 130
 	}
 	fmt.Fprintln(os.Stderr, "error:", err)
-	os.Exit(1)
+	return 1
 }
 
 // call is one invocation: the flags of all commands, and what is left of the arguments.
