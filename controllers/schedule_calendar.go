@@ -98,16 +98,8 @@ func (p *pass) calendar(ctx context.Context) error {
 
 // retry repeats the newest slot's run if it failed, with backoff, as often as runRetryLimit says and not beyond the next slot.
 func (p *pass) retry(ctx context.Context, next time.Time) error {
-	limit := int(ptr.Deref(p.s.Spec.RunRetryLimit, 0))
-	var last *v1.SnapshotRun
-	for i := range p.runs {
-		o := &p.runs[i]
-		if o.Spec.Slot != nil && metav1.IsControlledBy(o, p.s) && (last == nil || last.Spec.Slot.Before(o.Spec.Slot) ||
-			(last.Spec.Slot.Equal(o.Spec.Slot) && retriesOf(last) < retriesOf(o))) {
-			last = o
-		}
-	}
-	if last == nil || last.Status.Result != v1.ResultFailed || last.DeletionTimestamp != nil || retriesOf(last) >= limit {
+	last := p.newestSlotRun()
+	if last == nil || !p.mayRepeat(last) {
 		return nil
 	}
 	n := retriesOf(last) + 1
@@ -122,12 +114,30 @@ func (p *pass) retry(ctx context.Context, next time.Time) error {
 	name := naming.RetryRun(p.s.Name, last.Spec.Slot.Time, n)
 	if p.s.Status.ActiveRun != name {
 		// A run of an old slot only counts as ours once the status says so: say it first, create it in the next pass.
-		p.st.ActiveRun = name
+		p.st.ActiveRun, p.announced = name, name
 		p.wakeAt(p.now)
 		return nil
 	}
 	_, err := p.start(ctx, last.Spec.Slot.Time, n)
 	return err
+}
+
+// newestSlotRun is the newest repetition of the newest slot that has a run.
+func (p *pass) newestSlotRun() *v1.SnapshotRun {
+	var last *v1.SnapshotRun
+	for i := range p.runs {
+		o := &p.runs[i]
+		if o.Spec.Slot != nil && metav1.IsControlledBy(o, p.s) && (last == nil || last.Spec.Slot.Before(o.Spec.Slot) ||
+			(last.Spec.Slot.Equal(o.Spec.Slot) && retriesOf(last) < retriesOf(o))) {
+			last = o
+		}
+	}
+	return last
+}
+
+// mayRepeat a run that has failed.
+func (p *pass) mayRepeat(o *v1.SnapshotRun) bool {
+	return o.Status.Result == v1.ResultFailed && o.DeletionTimestamp == nil && retriesOf(o) < int(ptr.Deref(p.s.Spec.RunRetryLimit, 0))
 }
 
 // retriesOf a run: 0 for the first run of a slot.

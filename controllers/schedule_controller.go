@@ -122,14 +122,17 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	p.runs = runs.Items
 
 	slotErr := p.calendar(ctx)
-	p.summarise()
-	historyErr := p.pruneRuns(ctx)
+	p.summarise(ctx)
 	retentionErr := p.retain(ctx)
 	p.conclude(slotErr, retentionErr)
-	if err := errors.Join(p.persist(ctx), slotErr, historyErr, retentionErr); err != nil {
+	if err := p.persist(ctx); err != nil {
 		if apierrors.IsConflict(err) {
 			return ctrl.Result{RequeueAfter: repeatDelay}, nil
 		}
+		return ctrl.Result{}, errors.Join(err, slotErr, retentionErr)
+	}
+	// Only now: what the old runs said is in the status.
+	if err := errors.Join(slotErr, retentionErr, p.pruneRuns(ctx)); err != nil {
 		return ctrl.Result{}, err
 	}
 	if p.wake.IsZero() {
@@ -147,6 +150,8 @@ type pass struct {
 	runs   []v1.SnapshotRun
 	wake   time.Time
 	events []func() // sent once the status is written
+	// announced is the repetition of a run that this pass writes into the status and the next one creates.
+	announced string
 	// invalid: the reason and message of what the user has to mend.
 	invalidReason, invalidMessage string
 	// parsed calendar; false: it is not valid.

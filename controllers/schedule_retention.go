@@ -77,16 +77,18 @@ func deletes(verdicts []retention.Verdict) bool {
 	return false
 }
 
-// claimsOf the snapshots, as if all of them existed.
+// claimsOf the snapshots, as if the newest claim of every name existed.
 func claimsOf(snapshots []retention.Snapshot) []retention.Claim {
-	seen := map[retention.Claim]bool{}
-	var out []retention.Claim
-	for i := range snapshots {
-		c := retention.Claim{Name: snapshots[i].ClaimName, UID: snapshots[i].ClaimUID}
-		if !seen[c] {
-			seen[c] = true
-			out = append(out, c)
+	newest := map[string]retention.Snapshot{}
+	for _, s := range snapshots {
+		// One without a recorded UID belongs to whichever claim has its name.
+		if n, ok := newest[s.ClaimName]; !ok || (s.ClaimUID != "" && (n.ClaimUID == "" || n.Created.Before(s.Created))) {
+			newest[s.ClaimName] = s
 		}
+	}
+	out := make([]retention.Claim, 0, len(newest))
+	for _, s := range newest {
+		out = append(out, retention.Claim{Name: s.ClaimName, UID: s.ClaimUID})
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,7 +30,7 @@ func (p *pass) condition(typ string, status metav1.ConditionStatus, reason, mess
 }
 
 // summarise what the schedule's runs say.
-func (p *pass) summarise() {
+func (p *pass) summarise(ctx context.Context) {
 	slices.SortFunc(p.runs, func(a, b v1.SnapshotRun) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -55,18 +56,45 @@ func (p *pass) summarise() {
 			p.st.LastSuccessTime = ptr.To(metav1.NewTime(t.Truncate(time.Second)))
 		}
 	}
-	if p.st.ActiveRun == "" || p.knows(p.st.ActiveRun) {
+	if !p.trailing(ctx) {
 		p.st.ActiveRun = active
 	}
 	if newest != nil {
 		p.st.Hooks = hooksOf(newest)
+		p.leftOut(newest)
 	}
-	if completed != nil {
+	// Runs are pruned by their result: what is left is not always the newest.
+	if completed != nil && (p.st.LastCompletionTime == nil || !completed.Status.CompletionTime.Time.Before(p.st.LastCompletionTime.Time)) {
+		p.st.LastCompletionTime = ptr.To(metav1.NewTime(completed.Status.CompletionTime.Truncate(time.Second)))
 		p.lastRun(completed)
 	}
 	p.mayBeQuiesced()
 	if p.st.LastSuccessTime != nil {
 		metrics.SetLastSuccess(p.s.Name, p.s.Namespace, float64(p.st.LastSuccessTime.Unix()))
+	}
+}
+
+// trailing: the active run exists, or is about to, and the cache does not show it yet.
+func (p *pass) trailing(ctx context.Context) bool {
+	name := p.st.ActiveRun
+	if name == "" || p.knows(name) {
+		return false
+	}
+	if name == p.announced {
+		return true
+	}
+	err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.s.Namespace, Name: name}, &v1.SnapshotRun{})
+	return !apierrors.IsNotFound(err)
+}
+
+// leftOut reports claims that match and cannot be taken, once for as long as they are the same.
+func (p *pass) leftOut(newest *v1.SnapshotRun) {
+	if newest.Status.Phase == "" || slices.Equal(p.st.ClaimsLeftOut, newest.Status.ClaimsLeftOut) {
+		return
+	}
+	p.st.ClaimsLeftOut = newest.Status.ClaimsLeftOut
+	for _, why := range p.st.ClaimsLeftOut {
+		p.event(warning, "ClaimLeftOut", "Run", "run %s: %s", newest.Name, why)
 	}
 }
 
@@ -182,6 +210,10 @@ func (p *pass) conclude(slotErr, retentionErr error) {
 func (p *pass) pruneRuns(ctx context.Context) error {
 	good := int(ptr.Deref(p.s.Spec.SuccessfulRunsHistoryLimit, defaultHistoryLimit))
 	bad := int(ptr.Deref(p.s.Spec.FailedRunsHistoryLimit, defaultHistoryLimit))
+	newest := ""
+	if o := p.newestSlotRun(); o != nil {
+		newest = o.Name
+	}
 	var errs []error
 	for _, o := range slices.Backward(p.runs) {
 		if o.Status.Phase != v1.PhaseCompleted || o.DeletionTimestamp != nil {
@@ -195,8 +227,8 @@ func (p *pass) pruneRuns(ctx context.Context) error {
 			*left--
 			continue
 		}
-		if p.st.ActiveRun == o.Name || len(o.Finalizers) > 0 {
-			continue // its controller is not finished with it
+		if p.st.ActiveRun == o.Name || len(o.Finalizers) > 0 || (o.Name == newest && p.mayRepeat(&o)) {
+			continue // its controller is not finished with it, or it is to be repeated
 		}
 		err := p.Delete(ctx, &o, client.Preconditions{UID: ptr.To(o.UID)})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

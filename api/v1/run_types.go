@@ -162,6 +162,10 @@ type SnapshotRunStatus struct {
 	// +optional
 	// +listType=atomic
 	Snapshots []SnapshotStatus `json:"snapshots,omitempty"`
+	// claimsLeftOut match and could not be taken, in words.
+	// +optional
+	// +listType=atomic
+	ClaimsLeftOut []string `json:"claimsLeftOut,omitempty"`
 	// conditions: PreHooksSucceeded, SnapshotsCut, PostHooksSucceeded, SnapshotsReady, MayBeQuiesced, Complete.
 	// +optional
 	// +listType=map

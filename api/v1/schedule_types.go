@@ -245,6 +245,13 @@ type SnapshotScheduleStatus struct {
 	// lastSuccessTime is when the newest succeeded run completed.
 	// +optional
 	LastSuccessTime *metav1.Time `json:"lastSuccessTime,omitempty"`
+	// lastCompletionTime is when the newest completed run completed, however it ended.
+	// +optional
+	LastCompletionTime *metav1.Time `json:"lastCompletionTime,omitempty"`
+	// claimsLeftOut matched in the newest run and could not be taken, in words.
+	// +optional
+	// +listType=atomic
+	ClaimsLeftOut []string `json:"claimsLeftOut,omitempty"`
 	// lastMissed is the newest slot that was not run, and why.
 	// +optional
 	LastMissed *MissedSlot `json:"lastMissed,omitempty"`

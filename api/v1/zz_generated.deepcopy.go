@@ -444,6 +444,11 @@ func (in *SnapshotRunStatus) DeepCopyInto(out *SnapshotRunStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.ClaimsLeftOut != nil {
+		in, out := &in.ClaimsLeftOut, &out.ClaimsLeftOut
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]metav1.Condition, len(*in))
@@ -612,6 +617,15 @@ func (in *SnapshotScheduleStatus) DeepCopyInto(out *SnapshotScheduleStatus) {
 	if in.LastSuccessTime != nil {
 		in, out := &in.LastSuccessTime, &out.LastSuccessTime
 		*out = (*in).DeepCopy()
+	}
+	if in.LastCompletionTime != nil {
+		in, out := &in.LastCompletionTime, &out.LastCompletionTime
+		*out = (*in).DeepCopy()
+	}
+	if in.ClaimsLeftOut != nil {
+		in, out := &in.ClaimsLeftOut, &out.ClaimsLeftOut
+		*out = make([]string, len(*in))
+		copy(*out, *in)
 	}
 	if in.LastMissed != nil {
 		in, out := &in.LastMissed, &out.LastMissed

@@ -133,6 +133,7 @@ func (c *Cluster) launch(comp component) error {
 	cmd.Dir = c.opts.StateDir
 	// its own session: an interrupt meant for the caller does not reach it
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	inheritNothing()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting %s: %w", comp.name, err)
 	}
@@ -143,6 +144,19 @@ func (c *Cluster) launch(comp component) error {
 		return fmt.Errorf("%s ended at once; the end of %s:\n%s", comp.name, c.LogFile(comp.name), c.logTail(comp.name))
 	}
 	return writeJSON(c.recordOf(comp.name), p)
+}
+
+// inheritNothing keeps what the caller's caller left open, a lock for instance, from the components: they outlive it.
+func inheritNothing() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 // ensure leaves a component alone if it runs with this command line, and (re)starts it otherwise.

@@ -619,3 +619,89 @@ func TestAHeldCommandThatIsLostBeforeTheCut(t *testing.T) {
 	g.Expect(w.labelled).To(BeEmpty())
 	g.Expect(w.run.Status.Message).To(ContainSubstring("HoldLost"))
 }
+
+// A kubelet that has just started knows no pods: what it says of a pod that exists is not believed.
+func TestAPodThatOnlyTheKubeletDoesNotFindIsReleasedAllTheSame(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.pods = w.pods[:1]
+	w.onStart = func(_ *world, e StartExec) *Outcome {
+		if e.Key.Stage == v1.StagePost && e.Key.Attempt < 3 {
+			return &Outcome{Reason: v1.ReasonPodNotFound, NeverStarted: true}
+		}
+		return completed()
+	}
+	w.finish()
+	g.Expect(w.started).To(Equal([]string{"Pre/quiesce/db-0#1", "Post/release/db-0#1", "Post/release/db-0#2", "Post/release/db-0#3"}))
+	g.Expect(w.run.Status.Result).To(Equal(v1.ResultSucceeded))
+}
+
+// One of two pods goes away while quiesced and comes back as another one when the release has begun: its file system may be frozen.
+func TestThePodInPlaceOfOneThatWentAwayIsReleasedAlthoughAnotherMatches(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.onCreated = func(w *world, s *Snapshot) {
+		s.Cut, s.Ready, s.Bound = true, true, true
+		w.pods = w.pods[:1]
+	}
+	w.settle()
+	g.Expect(w.run.Status.Phase).To(Equal(v1.PhasePostHooks), "the release waits for what takes the place of db-1")
+	w.now = w.now.Add(30 * time.Second)
+	w.pods = append(w.pods, Target{Namespace: "shop", Pod: "db-1", UID: "u1b", Container: "c", ContainerID: "c1b"})
+	w.finish()
+	g.Expect(w.started).To(HaveLen(4))
+	g.Expect(w.cond(v1.ConditionMayBeQuiesced).Status).To(BeEquivalentTo("False"))
+}
+
+func TestAPodThatWentAwayForGoodWhileQuiescedRaisesTheAlarm(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.schedule.Status.Conditions = []metav1.Condition{{Type: v1.ConditionMayBeQuiesced, Status: "True", Reason: v1.ReasonGivenUp}}
+	w.onCreated = func(w *world, s *Snapshot) {
+		s.Cut, s.Ready, s.Bound = true, true, true
+		w.pods = w.pods[:1]
+	}
+	w.finish()
+	c := w.cond(v1.ConditionMayBeQuiesced)
+	g.Expect(c.Status).To(BeEquivalentTo("True"))
+	g.Expect(c.Message).To(ContainSubstring("shop/db-1"))
+	g.Expect(w.run.Status.ReleasedTime.Sub(begin)).To(BeNumerically("~", ReplacementWait, time.Minute))
+}
+
+// A refused claim is tried again while the run waits for its other snapshots, and does not keep the next slot from coming.
+func TestARefusedClaimWithoutHooksIsTriedAgainAndBlocksNothing(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.schedule.Spec.PreHooks, w.schedule.Spec.PostHooks = nil, nil
+	w.run.Finalizers = nil
+	w.onCreate = func(w *world, e CreateSnapshot) *CreateFailure {
+		if e.Claim == "wal" && w.now.Sub(begin) < time.Minute {
+			return &CreateFailure{Message: "exceeded quota", Refused: true, RetryTime: w.now.Add(10 * time.Second)}
+		}
+		return nil
+	}
+	w.settle()
+	w.now = w.now.Add(DirectGrace)
+	w.settle()
+	g.Expect(BeforeAwaitingReady(w.run)).To(BeFalse())
+	w.finish()
+	g.Expect(w.run.Status.Result).To(Equal(v1.ResultSucceeded))
+	g.Expect(w.created).To(HaveLen(2))
+}
+
+func TestARefusedClaimWithoutHooksIsGivenUpInTheEnd(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.schedule.Spec.PreHooks, w.schedule.Spec.PostHooks = nil, nil
+	w.run.Finalizers = nil
+	w.onCreate = func(w *world, e CreateSnapshot) *CreateFailure {
+		if e.Claim == "wal" {
+			return &CreateFailure{Message: "exceeded quota", Refused: true, RetryTime: w.now.Add(10 * time.Second)}
+		}
+		return nil
+	}
+	w.finish()
+	g.Expect(w.run.Status.Result).To(Equal(v1.ResultPartiallyFailed))
+	g.Expect(w.run.Status.Message).To(ContainSubstring("exceeded quota"))
+	g.Expect(w.now.Sub(begin)).To(BeNumerically("~", 5*time.Minute, time.Minute))
+}

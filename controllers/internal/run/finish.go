@@ -141,9 +141,19 @@ func (m *machine) awaitingReady() {
 	if m.World.Lock.Held {
 		m.act(DropLock{})
 	}
+	creating := false
+	if !m.hooked() && m.st.SnapshottingTime != nil && !m.deleted() && !m.due(m.creationDeadline()) {
+		creating = m.createSnapshots()
+	}
 	m.observeSnapshots()
+	if m.changed {
+		return
+	}
 	for i := range m.st.Snapshots {
 		s := &m.st.Snapshots[i]
+		if s.State == v1.SnapshotPending && creating {
+			continue
+		}
 		if s.State != v1.SnapshotFailed && m.gone(s) {
 			if s.State == v1.SnapshotPending {
 				s.Message = orDefault(s.Message, "it was not created, or deleted before it was cut")

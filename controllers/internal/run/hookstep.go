@@ -205,9 +205,8 @@ func (m *machine) record(s step, t *v1.TargetStatus, o Outcome) {
 		m.noteUnknown(s, t)
 	}
 	if s.status.Stage == v1.StagePost && o.Reason == v1.ReasonPodNotFound {
-		t.Gone = true
-		m.st.Release.Looked = false // something may have taken its place
-		return
+		// A kubelet that has just started says so of pods that exist. The look tells, and finds what took the pod's place.
+		m.st.Release.Looked = false
 	}
 	if m.repeats(s, t, o) {
 		next := metav1.NewMicroTime(m.Now.Add(m.backoff(s, t)).Truncate(time.Microsecond))

@@ -46,6 +46,7 @@ func (m *machine) pending() {
 	if m.World.Survey == nil {
 		return
 	}
+	m.st.ClaimsLeftOut = m.World.Survey.LeftOut
 	switch {
 	case m.mode() == v1.RunRelease && len(post) == 0:
 		m.complete(v1.ResultSkipped, v1.ReasonNoHooks, "the schedule has no post hooks: there is nothing to release")
@@ -197,22 +198,17 @@ func (m *machine) direct() {
 	m.planSnapshots()
 	m.condition(v1.ConditionPreHooksSucceeded, metav1.ConditionTrue, v1.ReasonNoHooks, "")
 	meta.RemoveStatusCondition(&m.st.Conditions, v1.ConditionMayBeQuiesced)
-	pending := m.createSnapshots()
+	creating := m.createSnapshots()
 	m.observeSnapshots()
-	if m.changed || len(m.effects) > 0 {
-		// A name that is taken by another object is changed in the record, so there must be one.
-		if m.changed {
-			m.st.Phase = v1.PhaseSnapshotting
-		}
-		return
-	}
-	if !pending && m.allFinal() {
-		m.finish()
-		return
-	}
-	if m.due(m.Run.CreationTimestamp.Add(DirectGrace)) {
-		m.changed = true
+	switch {
+	case m.changed: // a name that is taken by another object is changed in the record, so there must be one
 		m.st.Phase = v1.PhaseSnapshotting
+	case len(m.effects) > 0:
+	case !creating && m.allFinal():
+		m.finish()
+	case m.due(m.Run.CreationTimestamp.Add(DirectGrace)):
+		m.changed = true
+		m.st.Phase = v1.PhaseAwaitingReady
 		m.condition(v1.ConditionComplete, metav1.ConditionFalse, v1.ReasonInProgress, "")
 	}
 }

@@ -109,7 +109,7 @@ func (m *machine) newPlan() *v1.RunPlan {
 		ServiceAccountName:     s.Spec.ServiceAccountName,
 		SnapshotTimeoutSeconds: ptr.Deref(s.Spec.SnapshotTimeoutSeconds, defaultSnapshotTimeout),
 		MaxQuiesceSeconds:      ptr.Deref(s.Spec.MaxQuiesceSeconds, 0),
-		ReleaseDeadlineSeconds: int32(min(m.Config.ReleaseDeadline/time.Second, math.MaxInt32)),
+		ReleaseDeadlineSeconds: int32(min(m.Config.ReleaseDeadline/time.Second, math.MaxInt32)), //nolint:gosec // bounded in the same expression
 	}
 	if t := s.Spec.SnapshotTemplate; t != nil {
 		p.SnapshotTemplate = *t.DeepCopy()

@@ -477,8 +477,8 @@ func (m *machine) merge() {
 		live := 0
 		for i := range s.status.Targets {
 			t := &s.status.Targets[i]
-			if first && t.Claim == nil && !look.Existing[t.PodUID] && !targetSucceeded(t) {
-				t.Gone, t.Reason, t.Message = true, v1.ReasonPodNotFound, "the pod no longer exists"
+			if first && t.Claim == nil && !look.Existing[t.PodUID] && !t.Gone && !targetSucceeded(t) {
+				t.Gone, t.Reason, t.Message, t.NextAttemptTime = true, v1.ReasonPodNotFound, "the pod no longer exists", nil
 				m.changed = true
 			}
 			if !t.Gone {
@@ -509,7 +509,7 @@ func (m *machine) merge() {
 }
 
 func has(list []v1.TargetStatus, uid types.UID, container string) bool {
-	return slices.ContainsFunc(list, func(t v1.TargetStatus) bool { return t.PodUID == uid && t.Container == container && !t.Gone })
+	return slices.ContainsFunc(list, func(t v1.TargetStatus) bool { return t.PodUID == uid && t.Container == container })
 }
 
 func lookDue(r *v1.SnapshotRun) bool {

@@ -35,23 +35,20 @@ func (m *machine) snapshotting() {
 		}
 		return
 	}
-	timeout := m.st.SnapshottingTime.Add(time.Duration(m.st.Plan.SnapshotTimeoutSeconds) * time.Second)
-	creating := m.createSnapshots()
+	m.createSnapshots()
 	m.observeSnapshots()
 	if m.changed {
 		return
 	}
 	if !m.hooked() {
-		if creating && m.due(timeout) {
-			m.failUncreated()
-			creating = false
-		}
-		if !creating && len(m.effects) == 0 {
+		// Nobody waits for the cut. What could not be created is tried again while the others become ready, and the next slot is free to come.
+		if len(m.effects) == 0 {
 			m.changed = true
 			m.st.Phase = v1.PhaseAwaitingReady
 		}
 		return
 	}
+	timeout := m.creationDeadline()
 	uncut := 0
 	for i := range m.st.Snapshots {
 		if m.st.Snapshots[i].State == v1.SnapshotPending {
@@ -175,16 +172,9 @@ func (m *machine) observeSnapshots() {
 	}
 }
 
-// failUncreated gives up on snapshots that could not be created in time.
-func (m *machine) failUncreated() {
-	m.effects = nil
-	for i := range m.st.Snapshots {
-		s := &m.st.Snapshots[i]
-		if _, ok := m.World.Snapshots[s.Name]; !ok && s.State == v1.SnapshotPending {
-			s.State = v1.SnapshotFailed
-			s.Message = orDefault(s.Message, "it could not be created in time")
-		}
-	}
+// creationDeadline is when snapshots that could not be created, or cut under hooks, are given up.
+func (m *machine) creationDeadline() time.Time {
+	return m.st.SnapshottingTime.Add(time.Duration(m.st.Plan.SnapshotTimeoutSeconds) * time.Second)
 }
 
 func (m *machine) allFinal() bool {
