@@ -31,6 +31,9 @@ const (
 	clockStep = time.Hour
 )
 
+// errNotBegun: the run before was not looked at yet, as after a downtime. Whether the slot overlaps with it is known in a moment.
+var errNotBegun = errors.New("the run before has not begun")
+
 // calendar starts the run of the slot that is due, and sets the next one.
 func (p *pass) calendar(ctx context.Context) error {
 	cal, err := calendar.Parse(p.s.Spec.Schedule, p.s.Spec.TimeZone)
@@ -74,6 +77,10 @@ func (p *pass) calendar(ctx context.Context) error {
 	switch {
 	case !slot.IsZero():
 		started, err := p.start(ctx, slot, 0)
+		if errors.Is(err, errNotBegun) {
+			p.wakeAt(p.now.Add(repeatDelay))
+			return nil
+		}
 		if err != nil {
 			return err // nothing is recorded: the slot is tried again
 		}
@@ -118,8 +125,10 @@ func (p *pass) retry(ctx context.Context, next time.Time) error {
 		p.wakeAt(p.now)
 		return nil
 	}
-	_, err := p.start(ctx, last.Spec.Slot.Time, n)
-	return err
+	if _, err := p.start(ctx, last.Spec.Slot.Time, n); err != nil && !errors.Is(err, errNotBegun) {
+		return err
+	}
+	return nil
 }
 
 // newestSlotRun is the newest repetition of the newest slot that has a run.
@@ -178,7 +187,7 @@ func (p *pass) missed(slot time.Time, reason string, n int) {
 		v1.MissedOverlap:  "the run before it has not released its application yet",
 		v1.MissedDowntime: "the operator was not running; only the newest missed slot is caught up",
 	}[reason]
-	p.event(warning, "SlotMissed", "Schedule", "%d slots up to %s were not run: %s", n, slot.UTC().Format(time.RFC3339), why)
+	p.event(warning, "SlotMissed", "Schedule", "slots not run: %d, the newest %s: %s", n, slot.UTC().Format(time.RFC3339), why)
 	p.after(func() { metrics.SlotsMissed(p.s.Name, p.s.Namespace, reason, n) })
 }
 
@@ -188,6 +197,9 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 	name := naming.RetryRun(p.s.Name, slot, n)
 	for i := range p.runs {
 		if o := &p.runs[i]; o.Name != name && run.ModeOf(o) == v1.RunSnapshot && run.BeforeAwaitingReady(o) {
+			if o.Status.Phase == "" {
+				return false, errNotBegun
+			}
 			return false, nil
 		}
 	}

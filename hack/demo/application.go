@@ -129,6 +129,10 @@ func (d *demo) clearNamespace(ctx context.Context) error {
 			return err
 		}
 	}
+	// a namespace whose pods are gone goes faster: its controller looks again after long pauses
+	if _, err := d.kubectl(ctx, "", "-n", namespace, "delete", "deployments,statefulsets,pods", "--all", "--timeout=60s"); err != nil {
+		return err
+	}
 	_, err = d.kubectl(ctx, "", "delete", "namespace", namespace, "--timeout=120s")
 	d.pods = nil
 	return err

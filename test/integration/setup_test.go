@@ -6,12 +6,15 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/go-logr/logr"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,17 +93,21 @@ func start(ctx context.Context) error {
 		return err
 	}
 	known := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, v1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, snapshotv1.AddToScheme, v1.AddToScheme} {
 		if err := add(known); err != nil {
 			return err
 		}
+	}
+	snapshotCRDs, err := snapshotDefinitions(ctx)
+	if err != nil {
+		return err
 	}
 	own := false // never a cluster that somebody uses
 	env = &envtest.Environment{
 		Scheme:                   known,
 		UseExistingCluster:       &own,
 		BinaryAssetsDirectory:    assets,
-		CRDDirectoryPaths:        []string{filepath.Join("..", "..", "config", "crd")},
+		CRDDirectoryPaths:        append([]string{filepath.Join("..", "..", "config", "crd")}, snapshotCRDs...),
 		ErrorIfCRDPathMissing:    true,
 		ControlPlaneStartTimeout: 2 * time.Minute,
 		ControlPlaneStopTimeout:  time.Minute,
@@ -115,6 +122,15 @@ func start(ctx context.Context) error {
 	}
 	api = client.WithFieldValidation(plain, metav1.FieldValidationStrict)
 	return nil
+}
+
+// snapshotDefinitions are the files of the CRDs of VolumeSnapshots, as the module that brings their types publishes them.
+func snapshotDefinitions(ctx context.Context) ([]string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-csi/external-snapshotter/client/v8").Output()
+	if err != nil {
+		return nil, fmt.Errorf("finding the CRDs of VolumeSnapshots: %w", err)
+	}
+	return filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "config", "crd", "snapshot.storage.k8s.io_*.yaml"))
 }
 
 func stop() bool {
