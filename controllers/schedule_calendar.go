@@ -71,7 +71,7 @@ func (p *pass) calendar(ctx context.Context) error {
 		return nil
 	}
 	slot := due.Slot
-	if slot.IsZero() && p.s.Spec.RunOnCreate && p.st.ObservedGeneration == 0 && p.st.NextSnapshotTime == nil {
+	if slot.IsZero() && p.s.Spec.RunOnCreate && p.st.NextSnapshotTime == nil && p.st.LastSnapshotTime == nil {
 		slot = p.s.CreationTimestamp.UTC().Truncate(time.Minute)
 	}
 	switch {
