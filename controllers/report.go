@@ -12,7 +12,6 @@ import (
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
 )
 
 const (
@@ -100,14 +99,7 @@ func (r *RunReconciler) reportCompletion(o *v1.SnapshotRun) {
 	}
 	switch o.Status.Result {
 	case v1.ResultSucceeded:
-		note := fmt.Sprintf("%d snapshots ready", len(o.Status.Snapshots))
-		if run.ModeOf(o) != v1.RunSnapshot {
-			note = "all hooks succeeded"
-		}
-		if o.Status.QuiescedFor != "" {
-			note += ", quiesced for " + o.Status.QuiescedFor
-		}
-		r.event(o, normal, "Succeeded", "Run", "%s", note)
+		r.event(o, normal, "Succeeded", "Run", "%s", o.Status.Message)
 	case v1.ResultSkipped:
 		r.event(o, normal, "Skipped", "Run", "%s", o.Status.Message)
 	case v1.ResultPartiallyFailed, v1.ResultFailed:

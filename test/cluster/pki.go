@@ -254,7 +254,7 @@ func (c *Cluster) CreateUserKubeconfig(cn string, orgs ...string) (string, error
 		return "", err
 	}
 	name := strings.Map(func(r rune) rune {
-		if r == '/' || r == 0 {
+		if r == '/' || r == ':' || r == 0 { // a colon separates files in KUBECONFIG
 			return '_'
 		}
 		return r

@@ -236,12 +236,24 @@ func (m *machine) finish() {
 	}
 	switch {
 	case len(problems) == 0:
-		m.complete(v1.ResultSucceeded, v1.ReasonSucceeded, "")
+		m.complete(v1.ResultSucceeded, v1.ReasonSucceeded, m.success())
 	case m.mode() == v1.RunSnapshot && ready > 0 && !preFailed:
 		m.complete(v1.ResultPartiallyFailed, v1.ReasonPartiallyFailed, shorten(join(problems)))
 	default:
 		m.complete(v1.ResultFailed, v1.ReasonFailed, shorten(join(problems)))
 	}
+}
+
+// success in words.
+func (m *machine) success() string {
+	words := "all hooks succeeded"
+	if m.mode() == v1.RunSnapshot {
+		words = fmt.Sprintf("snapshots ready: %d", len(m.st.Snapshots))
+	}
+	if m.st.QuiescedFor != "" {
+		words += ", quiesced for " + m.st.QuiescedFor
+	}
+	return words
 }
 
 // preFailed: a pre hook with onError Fail, the preflight, or the run's cancellation left no snapshot to be expected.
