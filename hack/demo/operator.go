@@ -67,12 +67,7 @@ func (d *demo) operatorUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making its kubeconfig: %w", err)
 	}
-	// a path with colons would be a list of paths in KUBECONFIG
-	own := filepath.Join(d.dir(), "operator.kubeconfig")
-	if err := os.Rename(kubeconfig, own); err != nil {
-		return err
-	}
-	return d.startOperator(ctx, binary, own)
+	return d.startOperator(ctx, binary, kubeconfig)
 }
 
 func (d *demo) startOperator(ctx context.Context, binary, kubeconfig string) error {
