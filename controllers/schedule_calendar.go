@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -27,9 +28,19 @@ const (
 	// firstRetryDelay before a failed run is repeated (runRetryLimit); doubled each time up to maxRetryDelay.
 	firstRetryDelay = 10 * time.Second
 	maxRetryDelay   = 10 * time.Minute
+	// lateSlot is how late a slot is that no operator saw coming.
+	lateSlot = time.Minute
 	// clockStep is how far a clock may go back without the calendar being set anew.
 	clockStep = time.Hour
 )
+
+// notBegun is errNotBegun for a run that was not looked at yet.
+func (p *pass) notBegun(o *v1.SnapshotRun) error {
+	if o.Status.Phase == "" {
+		return errNotBegun
+	}
+	return nil
+}
 
 // errNotBegun: the run before was not looked at yet, as after a downtime. Whether the slot overlaps with it is known in a moment.
 var errNotBegun = errors.New("the run before has not begun")
@@ -83,6 +94,10 @@ func (p *pass) calendar(ctx context.Context) error {
 		}
 		if err != nil {
 			return err // nothing is recorded: the slot is tried again
+		}
+		if !started && p.now.Sub(slot.Add(limits.Spread)) > lateSlot {
+			// It did not come while the run before it ran, but while no operator did: it waits for that run's release.
+			return nil
 		}
 		if !started {
 			p.missed(slot, v1.MissedOverlap, 1)
@@ -162,8 +177,11 @@ func retriesOf(o *v1.SnapshotRun) int {
 func (p *pass) persistedNext() time.Time {
 	next := p.st.NextSnapshotTime
 	edited := p.st.ObservedGeneration != 0 && p.st.ObservedGeneration != p.s.Generation
-	if next == nil || (edited && next.After(p.now)) {
-		return p.cal.Next(p.now) // what was to come next may be no slot of an edited schedule
+	ready := meta.FindStatusCondition(p.st.Conditions, v1.ConditionReady)
+	resumed := !p.s.Spec.Disabled && ready != nil && ready.Reason == v1.ReasonDisabled
+	if next == nil || resumed || (edited && next.After(p.now)) {
+		// What was to come next may be no slot of an edited schedule, and no slot is made up for that came while it was disabled.
+		return p.cal.Next(p.now)
 	}
 	return next.Time
 }
@@ -197,10 +215,7 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 	name := naming.RetryRun(p.s.Name, slot, n)
 	for i := range p.runs {
 		if o := &p.runs[i]; o.Name != name && run.ModeOf(o) == v1.RunSnapshot && run.BeforeAwaitingReady(o) {
-			if o.Status.Phase == "" {
-				return false, errNotBegun
-			}
-			return false, nil
+			return false, p.notBegun(o)
 		}
 	}
 	if active := p.st.ActiveRun; active != "" && active != name && !p.knows(active) {
@@ -211,7 +226,7 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 			return false, fmt.Errorf("reading SnapshotRun %s/%s: %w", p.s.Namespace, active, err)
 		}
 		if err == nil && run.BeforeAwaitingReady(&o) {
-			return false, nil
+			return false, p.notBegun(&o)
 		}
 	}
 	o := &v1.SnapshotRun{

@@ -155,7 +155,7 @@ func (p *pass) mayBeQuiesced() {
 		switch {
 		case givenUp(o) && later(stuck):
 			stuck = o
-		case !givenUp(o) && !bestEffort(o) && meta.IsStatusConditionTrue(o.Status.Conditions, v1.ConditionPostHooksSucceeded) && later(released):
+		case provenRelease(o) && later(released):
 			released = o
 		}
 	}
@@ -171,8 +171,17 @@ func (p *pass) mayBeQuiesced() {
 	}
 }
 
-func bestEffort(o *v1.SnapshotRun) bool {
-	return o.Status.Release != nil && o.Status.Release.BestEffort
+// provenRelease: post hooks ran and succeeded, or, where there are none, held commands were released and said so.
+func provenRelease(o *v1.SnapshotRun) bool {
+	if givenUp(o) || (o.Status.Release != nil && o.Status.Release.BestEffort) {
+		return false
+	}
+	post := meta.FindStatusCondition(o.Status.Conditions, v1.ConditionPostHooksSucceeded)
+	if post == nil || post.Status != metav1.ConditionTrue {
+		return false
+	}
+	return post.Reason != v1.ReasonNoHooks ||
+		(o.Status.QuiescedTime != nil && meta.IsStatusConditionTrue(o.Status.Conditions, v1.ConditionPreHooksSucceeded))
 }
 
 // conclude sets the conditions that speak of the schedule itself.

@@ -127,8 +127,12 @@ func (m *machine) endRelease() {
 
 func (m *machine) unreleasedHold() bool {
 	for _, s := range m.preSteps() {
+		if s.plan.Mode != v1.ModeHold {
+			continue
+		}
 		for i := range s.status.Targets {
-			if t := &s.status.Targets[i]; t.HeldTime != nil && !targetSucceeded(t) {
+			// It quiesces before it says that it is ready: one whose end is unknown may have.
+			if t := &s.status.Targets[i]; (t.HeldTime != nil || t.UnknownUntil != nil) && !targetSucceeded(t) {
 				return true
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
@@ -20,6 +21,9 @@ const (
 	firstBackoff   = time.Second
 	maxPreBackoff  = 10 * time.Second // others may be quiesced meanwhile
 	maxPostBackoff = 30 * time.Second
+	// freeRepeats of a pre hook's attempt that never started because the node was not reached or its kubelet, just started, does not know
+	// the pod yet. They do not count towards backoffLimit.
+	freeRepeats = 3
 )
 
 // step is one hook of the run with its place in the plan.
@@ -238,7 +242,11 @@ func (m *machine) repeats(s step, t *v1.TargetStatus, o Outcome) bool {
 	if o.EndUnknown && o.Reason != v1.ReasonTimeout {
 		return false
 	}
-	return m.st.Phase != v1.PhasePostHooks && s.plan.BackoffLimit != nil && t.Attempts <= *s.plan.BackoffLimit
+	limit := ptr.Deref(s.plan.BackoffLimit, 0)
+	if o.NeverStarted && (o.Reason == v1.ReasonUnreachable || o.Reason == v1.ReasonPodNotFound) {
+		limit += freeRepeats
+	}
+	return m.st.Phase != v1.PhasePostHooks && t.Attempts <= limit
 }
 
 // backoff before the next attempt: doubled each time, with a jitter of a tenth that depends on run, target and attempt only.
