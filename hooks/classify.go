@@ -38,7 +38,8 @@ var knownFailures = []struct {
 	{[]string{"pod not found"}, PodNotFound},
 	{[]string{`pods "`, "not found"}, PodNotFound},
 	{[]string{"is not valid for pod"}, ContainerNotFound},
-	{[]string{"container not found"}, ContainerNotFound},
+	// The kubelet looks among the containers that run.
+	{[]string{"container not found"}, ContainerNotRunning},
 	{[]string{"completed pod"}, PodGone},
 	{[]string{"container_exited"}, PodGone},
 	{[]string{"container", "not running"}, PodGone},
@@ -49,15 +50,16 @@ var knownFailures = []struct {
 
 // meanings are the fixed beginnings of messages.
 var meanings = map[Reason]string{
-	Completed:         "the command completed",
-	ConnectionLost:    "the stream ended without the command's status",
-	PodGone:           "the container is not running any more",
-	Unreachable:       "the node or the API server cannot be reached",
-	PodNotFound:       "the pod does not exist",
-	ContainerNotFound: "the pod has no such container",
-	Forbidden:         "executing commands in this pod is forbidden",
-	CommandNotFound:   "the command was not found in the container, or is not executable",
-	HoldNotSupported:  "a held command needs WebSocket, which is refused on the way to the pod or switched off",
+	Completed:           "the command completed",
+	ConnectionLost:      "the stream ended without the command's status",
+	PodGone:             "the container is not running any more",
+	Unreachable:         "the node or the API server cannot be reached",
+	PodNotFound:         "the pod does not exist",
+	ContainerNotFound:   "the pod has no such container",
+	ContainerNotRunning: "the container does not run",
+	Forbidden:           "executing commands in this pod is forbidden",
+	CommandNotFound:     "the command was not found in the container, or is not executable",
+	HoldNotSupported:    "a held command needs WebSocket, which is refused on the way to the pod or switched off",
 }
 
 // reasonIn looks for a known failure in a server's text.

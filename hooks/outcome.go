@@ -35,7 +35,7 @@ const (
 	PodNotFound Reason = "PodNotFound"
 	// ContainerNotFound: the pod has no such container. The command never started.
 	ContainerNotFound Reason = "ContainerNotFound"
-	// ContainerNotRunning: the pod's container exists but does not run. Only in a Problem, never in an Outcome.
+	// ContainerNotRunning: the pod's container exists but does not run. The command never started.
 	ContainerNotRunning Reason = "ContainerNotRunning"
 	// Forbidden: the account may not exec there, or the operator may not act as the account. The command never started.
 	Forbidden Reason = "Forbidden"

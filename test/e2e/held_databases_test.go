@@ -166,6 +166,19 @@ func TestHeldBackupModeOfPostgreSQLRestoresWithItsLabelAndTheLog(t *testing.T) {
 	w.Expect(label).To(ContainSubstring("BACKUP METHOD: streamed"))
 	w.Expect(db.query(sessions)).To(Equal("0"), "the session is over")
 
+	shell := db.shell("postgresql.yaml", o.Status.Snapshots[0].Name)
+	w.Expect(shell.sh("pg_restore -l /data/dump")).To(ContainSubstring("TABLE DATA public orders"))
+	t.Log("the archive that a restore needs; checkpoints recycle the log")
+	from, to := w.onNode("postgres-0", "data-postgres-0"), w.onNode(shell.name, shell.name)
+	w.Expect(command(t.Context(), "cp", "-a", filepath.Join(from, "pg/pg_wal"), filepath.Join(to, "archive"))).To(Succeed())
+	for name, text := range map[string]string{"backup_label": label, "recovery.signal": ""} {
+		w.Expect(os.WriteFile(filepath.Join(to, "pg", name), []byte(text), 0o644)).To(Succeed())
+		w.Expect(os.Chown(filepath.Join(to, "pg", name), 999, 999)).To(Succeed())
+	}
+	shell.sh(`rm -f $PGDATA/postmaster.pid; pg_ctl start -w -l /tmp/log -o "-k /tmp -c restore_command='cp /data/archive/%f %p'" >/dev/null 2>&1 || { tail -20 /tmp/log >&2; exit 1; }`)
+	w.Expect(shell.sh("cat /tmp/log")).To(And(ContainSubstring("starting archive recovery"), ContainSubstring("consistent recovery state reached")))
+	w.Expect(shell.sh("psql -XAtqc 'SELECT count(*) FROM orders'")).To(Equal("1001"), "what was written while held is there, too")
+
 	t.Run("killed with its operator, it leaves backup mode at once", func(t *testing.T) {
 		w, db := w.within(t), *db
 		db.world = w
@@ -179,18 +192,6 @@ func TestHeldBackupModeOfPostgreSQLRestoresWithItsLabelAndTheLog(t *testing.T) {
 		o = w.completes(patience, o)
 		w.expectLost(o, "backup-mode", "data-postgres-0", "operator process")
 	})
-
-	shell := db.shell("postgresql.yaml", o.Status.Snapshots[0].Name)
-	w.Expect(shell.sh("pg_restore -l /data/dump")).To(ContainSubstring("TABLE DATA public orders"))
-	from, to := w.onNode("postgres-0", "data-postgres-0"), w.onNode(shell.name, shell.name)
-	w.Expect(command(t.Context(), "cp", "-a", filepath.Join(from, "pg/pg_wal"), filepath.Join(to, "archive"))).To(Succeed())
-	for name, text := range map[string]string{"backup_label": label, "recovery.signal": ""} {
-		w.Expect(os.WriteFile(filepath.Join(to, "pg", name), []byte(text), 0o644)).To(Succeed())
-		w.Expect(os.Chown(filepath.Join(to, "pg", name), 999, 999)).To(Succeed())
-	}
-	shell.sh(`rm -f $PGDATA/postmaster.pid; pg_ctl start -w -l /tmp/log -o "-k /tmp -c restore_command='cp /data/archive/%f %p'" >/dev/null 2>&1 || { tail -25 /tmp/log; ls -l /data/archive; cat $PGDATA/backup_label* >&2; exit 1; }`)
-	w.Expect(shell.sh("cat /tmp/log")).To(And(ContainSubstring("starting archive recovery"), ContainSubstring("consistent recovery state reached")))
-	w.Expect(shell.sh("psql -XAtqc 'SELECT count(*) FROM orders'")).To(Equal("1001"), "what was written while held is there, too")
 }
 
 // shell is the pod of an example with a volume from a snapshot, without its server.

@@ -97,7 +97,9 @@ func TestHeldFreezeThatItsSwitchEndedBeforeTheCutIsNoSuccess(t *testing.T) {
 	t.Log("nor does a run that fails before it holds anything")
 	w.knobs(cluster.Knobs{})
 	var command string
-	change(w, s, func(s *v1.SnapshotSchedule) { command, s.Spec.PreHooks[0].Command[2] = s.Spec.PreHooks[0].Command[2], "exit 1" })
+	change(w, s, func(s *v1.SnapshotSchedule) {
+		command, s.Spec.PreHooks[0].Command[2] = s.Spec.PreHooks[0].Command[2], "exit 1"
+	})
 	o = w.completes(patience, w.start(s))
 	w.Expect(o.Status.Result).To(Equal(v1.ResultFailed), describe(o))
 	s = await(w, s, "telling of run "+o.Name, func(s *v1.SnapshotSchedule) bool {

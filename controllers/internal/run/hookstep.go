@@ -243,7 +243,7 @@ func (m *machine) repeats(s step, t *v1.TargetStatus, o Outcome) bool {
 		return false
 	}
 	limit := ptr.Deref(s.plan.BackoffLimit, 0)
-	if o.NeverStarted && (o.Reason == v1.ReasonUnreachable || o.Reason == v1.ReasonPodNotFound) {
+	if o.NeverStarted && slices.Contains([]string{v1.ReasonUnreachable, v1.ReasonPodNotFound, v1.ReasonContainerNotRunning}, o.Reason) {
 		limit += freeRepeats
 	}
 	return m.st.Phase != v1.PhasePostHooks && t.Attempts <= limit
