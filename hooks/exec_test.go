@@ -72,9 +72,9 @@ func TestHowAStreamEnds(t *testing.T) {
 				p.internalError(`error sending request: Post "https://10.0.0.1:10250/exec/shop/db-0/postgres?command=` + secret + `": dial tcp 10.0.0.1:10250: connect: connection refused`)
 			}, Unreachable, -1, "connection refused",
 		},
-		"a container that the kubelet does not know never ran it": {
+		"a container that the kubelet does not find among those that run never ran it": {
 			func(p *process) { p.internalError(`unable to upgrade connection: container not found ("postgres")`) },
-			ContainerNotFound, -1, "no such container",
+			ContainerNotRunning, -1, "does not run",
 		},
 		"a container that has stopped is gone": {
 			func(p *process) { p.internalError("container is in CONTAINER_EXITED state") }, PodGone, -1, "not running any more",
