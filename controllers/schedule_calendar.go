@@ -203,7 +203,7 @@ func (p *pass) missed(slot time.Time, reason string, n int) {
 	why := map[string]string{
 		v1.MissedTooLate:  "it could not be started within startingDeadlineSeconds",
 		v1.MissedOverlap:  "the run before it has not released its application yet",
-		v1.MissedDowntime: "the operator was not running; only the newest missed slot is caught up",
+		v1.MissedDowntime: "the operator was not running, or could not create runs; only the newest missed slot is caught up",
 	}[reason]
 	p.event(warning, "SlotMissed", "Schedule", "slots not run: %d, the newest %s: %s", n, slot.UTC().Format(time.RFC3339), why)
 	p.after(func() { metrics.SlotsMissed(p.s.Name, p.s.Namespace, reason, n) })

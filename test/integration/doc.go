@@ -4,7 +4,7 @@
 // and nothing else. There is no kubelet, no scheduler, no garbage collector and no namespace controller: what these
 // would do, a test does itself.
 //
-//	go test ./test/integration/          # about 20 seconds; the programs are built the first time
+//	go test ./test/integration/          # about 75 seconds; the programs are built the first time
 //
 // One control plane serves all tests. A test gets a namespace of its own from Namespace and a connection from Env;
 // a controller under test should watch that namespace only.
@@ -15,4 +15,11 @@
 //	upgrade_test.go     objects of snapscheduler stay readable and editable
 //	columns_test.go     what kubectl get shows
 //	schema_test.go      every field exists, is described and says how its lists merge
+//
+// The others run both controllers on a fake clock, with the test in the place of the storage (controllers_*_test.go):
+//
+//	calendar_test.go, runs_test.go, instances_test.go    slots, runs, two operators
+//	names_test.go, claims_test.go, invalid_test.go       names, claims and classes, what cannot work
+//	retention*_test.go, status_test.go                   what is deleted, what is said
+//	predecessor_test.go                                  the faults that snapscheduler's users reported
 package integration
