@@ -18,6 +18,7 @@ func (m *machine) hooked() bool { return len(m.st.Plan.PreHooks)+len(m.st.Plan.P
 
 // snapshotting creates all snapshots at once and waits until every one is cut, has failed, or the time is over.
 func (m *machine) snapshotting() {
+	m.observeSnapshots() // also for a run that is interrupted now: what was cut by then was cut while quiesced
 	if m.hooked() {
 		if m.interrupted() {
 			return

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+)
+
+// runPostHooks moves the current pass on. A hook begins when every earlier one has been tried in all its targets; failed attempts
+// are repeated beside the later hooks.
+func (m *machine) runPostHooks() {
+	rel := m.st.Release
+	if rel.NextPassTime != nil {
+		if m.due(rel.NextPassTime.Time) {
+			m.beginPass()
+		}
+		return
+	}
+	m.merge()
+	deadline := rel.PassTime.Add(time.Duration(m.st.Plan.ReleaseDeadlineSeconds) * time.Second)
+	ended := true
+	for _, s := range m.postSteps() {
+		if hookEnded(s.status) {
+			continue
+		}
+		if s.index > 0 && !rel.Looked {
+			ended = false
+			break
+		}
+		tried := m.runPostHook(s, deadline)
+		ended = ended && hookEnded(s.status)
+		if !tried {
+			ended = false
+			break
+		}
+	}
+	if ended && rel.Looked {
+		m.endPass()
+		return
+	}
+	if !rel.Looked && !m.changed && m.World.Look == nil {
+		m.wakeAt(m.Now.Add(LookInterval)) // the look failed: again
+	}
+}
+
+// runPostHook moves one post hook on and reports whether the next one may begin.
+func (m *machine) runPostHook(s step, deadline time.Time) bool {
+	rel := m.st.Release
+	if why := m.leftOut(s.plan.ExecutionPolicy); why != "" {
+		m.hookCondition(s.status, metav1.ConditionTrue, v1.ReasonHookSkipped, why)
+		return true
+	}
+	if m.due(deadline) {
+		m.giveUp(s)
+		return true
+	}
+	done := m.advance(s)
+	live, tried := 0, true
+	for i := range s.status.Targets {
+		if t := &s.status.Targets[i]; !t.Gone {
+			live++
+			tried = tried && (t.Attempts > 1 || (t.Attempts == 1 && t.Claim == nil))
+		}
+	}
+	switch {
+	case live == 0 && !rel.Looked:
+		return false
+	case live == 0:
+		return m.noTarget(s)
+	case done && rel.Looked && m.shortage(s) > 0:
+		m.awaitReplacement(s)
+		return true
+	case done && rel.Looked:
+		m.conclude(s)
+		return true
+	}
+	return tried
+}
+
+// shortage is how many pods went away while they may have been quiesced and have none in their place. Their file systems may be frozen still.
+func (m *machine) shortage(s step) int { return shortage(m.st, s.status, s.plan) }
+
+func shortage(st *v1.SnapshotRunStatus, h *v1.HookStatus, p *v1.PlannedHook) int {
+	if st.QuiescedTime == nil || p.SkipIfNoSelectorFound || p.TargetPolicy == v1.TargetOne {
+		return 0
+	}
+	n := 0
+	for i := range h.Targets {
+		if h.Targets[i].Gone {
+			n++
+		}
+		if h.Targets[i].Joined && !h.Targets[i].Gone {
+			n--
+		}
+	}
+	return max(0, n)
+}
+
+// awaitReplacement of a pod for a while. If none comes, the hook has failed: what the pod used may be frozen when it comes back.
+func (m *machine) awaitReplacement(s step) {
+	if !m.due(m.st.Release.PassTime.Add(ReplacementWait)) {
+		m.wakeAt(m.Now.Add(LookInterval))
+		return
+	}
+	var gone []string
+	for i := range s.status.Targets {
+		if t := &s.status.Targets[i]; t.Gone {
+			gone = append(gone, t.Namespace+"/"+t.Pod)
+		}
+	}
+	m.hookCondition(s.status, metav1.ConditionFalse, v1.ReasonPodNotFound,
+		fmt.Sprintf("pods went away while they may have been quiesced, and none came in their place within %s: %s", ReplacementWait, join(gone)))
+}
+
+// noTarget: no pod is there to release. A freeze outlives its pod, so the hook waits for one, beside the later hooks.
+func (m *machine) noTarget(s step) bool {
+	none := fmt.Sprintf("no running pod in namespace %s matches %s", s.plan.Namespace, metav1.FormatLabelSelector(&s.plan.PodSelector))
+	switch {
+	case s.plan.SkipIfNoSelectorFound:
+		m.hookCondition(s.status, metav1.ConditionTrue, v1.ReasonHookSkipped, none)
+	case m.st.Release.BestEffort:
+		m.hookCondition(s.status, metav1.ConditionFalse, v1.ReasonPodNotFound, none)
+	default:
+		m.wakeAt(m.Now.Add(LookInterval))
+		if look := m.World.Look; look != nil && int(s.index) < len(look.Post) && len(look.Post[s.index].Problems) > 0 {
+			none = look.Post[s.index].Problems[0].Message
+		}
+		if msg := fmt.Sprintf("waiting to run post hook %s: %s", s.plan.Name, none); m.World.Look != nil && m.st.Message != msg {
+			m.changed = true
+			m.st.Message = msg
+		}
+	}
+	return true
+}
+
+// leftOut says why the hook's policy leaves it out; empty: it runs.
+func (m *machine) leftOut(p v1.ExecutionPolicy) string {
+	good := m.st.Release.Reason == "" || m.mode() == v1.RunRelease
+	for i := range m.st.Hooks {
+		if h := &m.st.Hooks[i]; h.Stage == v1.StagePre && !hookSucceeded(h) {
+			good = false
+		}
+	}
+	for i := range m.st.Snapshots {
+		good = good && m.st.Snapshots[i].CutBeforeRelease
+	}
+	switch {
+	case p == v1.ExecuteOnSuccess && !good:
+		return "executionPolicy OnSuccess: a hook failed or a snapshot was not cut"
+	case p == v1.ExecuteOnFailure && good:
+		return "executionPolicy OnFailure: nothing failed"
+	}
+	return ""
+}
+
+func (m *machine) giveUp(s step) {
+	last := "it was not tried: no pod was found"
+	for i := range s.status.Targets {
+		t := &s.status.Targets[i]
+		t.NextAttemptTime = nil
+		if t.Claim != nil {
+			m.record(s, t, Outcome{Reason: v1.ReasonInterrupted, EndUnknown: true, Message: "not waited for: the release deadline is over"})
+			t.NextAttemptTime = nil
+		}
+		if !targetSucceeded(t) && t.Reason != "" {
+			last = fmt.Sprintf("the last attempt in %s/%s ended with %s: %s", t.Namespace, t.Pod, t.Reason, t.Message)
+		}
+	}
+	m.hookCondition(s.status, metav1.ConditionFalse, v1.ReasonGivenUp,
+		fmt.Sprintf("given up after %d s; %s", m.st.Plan.ReleaseDeadlineSeconds, last))
+}
+
+// endPass: every post hook of this pass has ended. Another pass follows once a pre hook whose end is unknown can no longer be running.
+func (m *machine) endPass() {
+	m.changed = true
+	if m.st.ReleasedTime == nil {
+		m.st.ReleasedTime = m.now()
+		if m.st.QuiescedTime != nil {
+			m.st.QuiescedFor = m.st.ReleasedTime.Sub(m.st.QuiescedTime.Time).Round(time.Millisecond).String()
+		}
+	}
+	if until := m.unknownUntil(); until.After(m.st.Release.PassTime.Time) && len(m.st.Plan.PostHooks) > 0 {
+		next := metav1.NewMicroTime(until)
+		m.st.Release.NextPassTime = &next
+		m.st.Message = "the end of a pre hook is unknown: the post hooks run once more at " + until.UTC().Format(time.RFC3339)
+		return
+	}
+	m.endRelease()
+}
+
+// unknownUntil is when no command whose end is unknown can still be running, and a grace is over; zero if there is none.
+func (m *machine) unknownUntil() time.Time {
+	var until time.Time
+	for i := range m.st.Hooks {
+		for j := range m.st.Hooks[i].Targets {
+			if u := m.st.Hooks[i].Targets[j].UnknownUntil; u != nil && u.Add(ReleaseGrace).After(until) {
+				until = u.Add(ReleaseGrace)
+			}
+		}
+	}
+	return until
+}
+
+// beginPass runs the post hooks once more, in the targets of the pass before that still exist.
+func (m *machine) beginPass() {
+	var entries []v1.HookStatus
+	for _, s := range m.postSteps() {
+		e := v1.HookStatus{Stage: v1.StagePost, Name: s.plan.Name, Pass: m.st.Release.Pass + 1}
+		for _, t := range s.status.Targets {
+			if !t.Gone {
+				e.Targets = append(e.Targets, v1.TargetStatus{Namespace: t.Namespace, Pod: t.Pod, PodUID: t.PodUID, Container: t.Container,
+					ContainerID: t.ContainerID, RestartCount: t.RestartCount})
+			}
+		}
+		entries = append(entries, e)
+	}
+	m.nextPass(entries)
+}
+
+func (m *machine) nextPass(entries []v1.HookStatus) {
+	m.changed = true
+	m.st.Release.Pass++
+	m.st.Release.PassTime = *m.now()
+	m.st.Release.Looked = false
+	m.st.Release.NextPassTime = nil
+	// The record stays bounded however often a release is repeated: the first pass and the last two are kept.
+	m.st.Hooks = slices.DeleteFunc(m.st.Hooks, func(h v1.HookStatus) bool {
+		return h.Stage == v1.StagePost && h.Pass > 1 && h.Pass < m.st.Release.Pass-1
+	})
+	m.st.Hooks = append(m.st.Hooks, entries...)
+}
+
+// reserveRelease owns pool slots for the first post hook ahead of the cut.
+func (m *machine) reserveRelease() {
+	if len(m.effects) > 0 {
+		return
+	}
+	for i := range m.st.Hooks {
+		h := &m.st.Hooks[i]
+		if h.Stage != v1.StagePost {
+			continue
+		}
+		s := step{status: h, plan: &m.st.Plan.PostHooks[0]}
+		for j := range h.Targets {
+			if key := s.key(&h.Targets[j], 1); m.World.Exec[key].State == ExecUnknown {
+				m.act(ReserveExec{Key: key})
+			}
+		}
+		return
+	}
+}
+
+// merge what matches now into the targets of this pass.
+func (m *machine) merge() {
+	look, rel := m.World.Look, m.st.Release
+	if look == nil || m.phase != v1.PhasePostHooks {
+		return
+	}
+	first := !rel.Looked
+	for _, s := range m.postSteps() {
+		if hookEnded(s.status) || int(s.index) >= len(look.Post) {
+			continue
+		}
+		live := 0
+		for i := range s.status.Targets {
+			t := &s.status.Targets[i]
+			if first && t.Claim == nil && !look.Existing[t.PodUID] && !t.Gone && !targetSucceeded(t) {
+				t.Gone, t.Reason, t.Message, t.NextAttemptTime = true, v1.ReasonPodNotFound, "the pod no longer exists", nil
+				m.changed = true
+			}
+			if !t.Gone {
+				live++
+			}
+		}
+		if !first && live > 0 && m.shortage(s) == 0 {
+			continue
+		}
+		for _, n := range look.Post[s.index].Targets {
+			if n.Terminating || has(s.status.Targets, n.UID, n.Container) || (s.plan.TargetPolicy == v1.TargetOne && live > 0) {
+				continue
+			}
+			joined := newTarget(n)
+			joined.Joined = true
+			s.status.Targets = append(s.status.Targets, joined)
+			live++
+			m.changed = true
+		}
+	}
+	if first {
+		rel.Looked = true
+		m.changed = true
+		if rel.Pass == 1 {
+			m.compareTargets(look)
+		}
+	}
+}
+
+func has(list []v1.TargetStatus, uid types.UID, container string) bool {
+	return slices.ContainsFunc(list, func(t v1.TargetStatus) bool { return t.PodUID == uid && t.Container == container })
+}
+
+func lookDue(r *v1.SnapshotRun) bool {
+	rel := r.Status.Release
+	if rel == nil || r.Status.Plan == nil {
+		return false
+	}
+	if rel.NextPassTime != nil {
+		return false
+	}
+	if !rel.Looked {
+		return true
+	}
+	place := 0
+	for i := range r.Status.Hooks {
+		h := &r.Status.Hooks[i]
+		if h.Stage != v1.StagePost || h.Pass != rel.Pass {
+			continue
+		}
+		p := &r.Status.Plan.PostHooks[place]
+		place++
+		if hookEnded(h) {
+			continue
+		}
+		if shortage(&r.Status, h, p) > 0 || !slices.ContainsFunc(h.Targets, func(t v1.TargetStatus) bool { return !t.Gone }) {
+			return true
+		}
+	}
+	return false
+}
