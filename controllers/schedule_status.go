@@ -22,7 +22,25 @@ import (
 	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
 )
 
-const defaultHistoryLimit = 3
+const (
+	defaultHistoryLimit = 3
+	// quietTime is how long a run may keep its application quiesced before the schedule's status shows it. A run that is faster is shown when
+	// the application is free: what is written meanwhile only makes it wait longer.
+	quietTime = 5 * time.Second
+)
+
+// quiet: the run has quiesced its application a moment ago and is not to be disturbed.
+func (p *pass) quiet(o *v1.SnapshotRun) bool {
+	if !run.Active(o) || o.Status.QuiescedTime == nil {
+		return false
+	}
+	until := o.Status.QuiescedTime.Add(quietTime)
+	if !p.now.Before(until) {
+		return false
+	}
+	p.wakeAt(until)
+	return true
+}
 
 func (p *pass) condition(typ string, status metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&p.st.Conditions, metav1.Condition{Type: typ, Status: status, Reason: reason, Message: message,
@@ -49,7 +67,7 @@ func (p *pass) summarise(ctx context.Context) {
 		} else if o.Spec.Slot != nil {
 			active = o.Name
 		}
-		if t := o.Status.SnapshottingTime; t != nil && (p.st.LastSnapshotTime == nil || p.st.LastSnapshotTime.Time.Before(t.Truncate(time.Second))) {
+		if t := o.Status.SnapshottingTime; t != nil && !p.quiet(o) && (p.st.LastSnapshotTime == nil || p.st.LastSnapshotTime.Time.Before(t.Truncate(time.Second))) {
 			p.st.LastSnapshotTime = ptr.To(metav1.NewTime(t.Truncate(time.Second)))
 		}
 		if t := o.Status.CompletionTime; o.Status.Result == v1.ResultSucceeded && (p.st.LastSuccessTime == nil || p.st.LastSuccessTime.Time.Before(t.Truncate(time.Second))) {
@@ -59,7 +77,7 @@ func (p *pass) summarise(ctx context.Context) {
 	if !p.trailing(ctx) {
 		p.st.ActiveRun = active
 	}
-	if newest != nil {
+	if newest != nil && !p.quiet(newest) {
 		p.st.Hooks = hooksOf(newest)
 		p.leftOut(newest)
 	}
@@ -142,6 +160,9 @@ func (p *pass) mayBeQuiesced() {
 	var stuck, released *v1.SnapshotRun // by the end of their release, newest
 	for i := range p.runs {
 		o := &p.runs[i]
+		if p.quiet(o) {
+			return
+		}
 		if run.Active(o) && quiesced(o) {
 			p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonQuiescing, "run "+o.Name)
 			return

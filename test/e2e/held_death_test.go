@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -135,6 +136,24 @@ func TestHeldApplicationIsFreeWithinItsOwnSwitchWhenPacketsAreDropped(t *testing
 	w.Expect(o.Status.Message).To(ContainSubstring("freeze"))
 	w.expectLabels(o, map[string]string{"db": crash})
 	w.expectCondition(o.Status.Conditions, v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonGivenUp)
+}
+
+func TestHeldApplicationIsFreeWithinItsOwnSwitchWhenTheOperatorIsFrozen(t *testing.T) {
+	op := startOperator(t)
+	w := settle(t)
+	log, _, o := frozenWriter(w, "db", 3*time.Second, switchAfter(fast))
+	begun := target(hookOf(o, "freeze")).HeldTime.Time
+
+	op.signal(syscall.SIGSTOP)
+	log.awaitWriting((fast + 2) * time.Second)
+	waited := log.longest()
+	op.signal(syscall.SIGCONT)
+
+	w.Expect(waited.to).To(And(BeTemporally(">", begun.Add((fast-1)*time.Second)), BeTemporally("<", begun.Add((fast+1)*time.Second))), "the switch freed it")
+	o = w.completes(patience, o)
+	w.Expect(o.Status.Result).To(Equal(v1.ResultPartiallyFailed), describe(o))
+	w.expectReason(o, "freeze", v1.ReasonNonZeroExit, "code 1") // there was nothing left to thaw
+	w.expectLabels(o, map[string]string{"db": crash})
 }
 
 // connections of an operator to the API server, by their local ports.

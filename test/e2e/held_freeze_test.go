@@ -58,8 +58,14 @@ func TestHeldCommandIsReleasedByAnAnnotationAndByTheDeletionOfItsRun(t *testing.
 	log := db.diary()
 	s := w.schedule("held", cooked(db, recipe(w, "fsfreeze, held")))
 	w.knobs(cluster.Knobs{CutDelay: 3 * time.Second})
+	snapshotting := func() *v1.SnapshotRun {
+		t.Helper()
+		o := w.reaches(w.start(s), v1.PhaseSnapshotting)
+		w.Eventually(func() int { return len(w.snapshotsOf(o)) }, "1s", "20ms").Should(Equal(1), "snapshots of the run")
+		return o
+	}
 
-	o := w.reaches(w.start(s), v1.PhaseSnapshotting)
+	o := snapshotting()
 	change(w, o, func(o *v1.SnapshotRun) { o.Annotations = map[string]string{v1.AnnotationRelease: "now"} })
 	log.awaitWriting(time.Second)
 	o = w.ends(o, v1.ResultPartiallyFailed)
@@ -67,7 +73,7 @@ func TestHeldCommandIsReleasedByAnAnnotationAndByTheDeletionOfItsRun(t *testing.
 	w.expectCondition(o.Status.Conditions, v1.ConditionSnapshotsCut, metav1.ConditionFalse, v1.ReasonReleaseRequested)
 	w.expectLabels(o, map[string]string{"db": crash})
 
-	o = w.reaches(w.start(s), v1.PhaseSnapshotting)
+	o = snapshotting()
 	w.remove(o)
 	log.awaitWriting(time.Second)
 	awaitGone(w, o)

@@ -47,6 +47,7 @@ func TestHeldCommandIsRefusedOverSPDYBeforeItRunsAndTheSwitchRecipeIsForThat(t *
 func TestHeldCommandThatDoesNotKeepItsWord(t *testing.T) {
 	w := begin(t)
 	db := w.app("db")
+	w.knobs(cluster.Knobs{CutDelay: 300 * time.Millisecond})
 	for _, c := range []struct {
 		name, script string
 		result       v1.RunResult
@@ -58,7 +59,7 @@ func TestHeldCommandThatDoesNotKeepItsWord(t *testing.T) {
 	}{
 		{"is-ready-and-ends-well", "echo READY; echo RELEASED",
 			v1.ResultPartiallyFailed, v1.ReasonHoldLost, "ended by itself", ptr.To[int32](0), crash, true},
-		{"is-ready-and-fails", "echo READY; sleep 0.2; exit 3",
+		{"is-ready-and-fails", "echo READY; exit 3",
 			v1.ResultPartiallyFailed, v1.ReasonHoldLost, "exited with code 3", ptr.To[int32](3), crash, true},
 		{"is-ready-and-is-killed", "echo READY; kill -9 $$",
 			v1.ResultPartiallyFailed, v1.ReasonHoldLost, "signal 9", ptr.To[int32](137), crash, true},

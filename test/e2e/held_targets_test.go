@@ -129,6 +129,23 @@ func TestHeldHookFindsTheContainerThatIsMeant(t *testing.T) {
 	}
 }
 
+func TestHeldPodThatLosesItsLabelIsReleasedAndItsSnapshotClaimsNothing(t *testing.T) {
+	w := begin(t)
+	db := w.app("db")
+	s := w.schedule("held", holding(db, doNothing), after(hook(db, "post", "echo x >>/state/post")))
+	w.knobs(cluster.Knobs{CutDelay: 2 * time.Second})
+
+	o := w.reaches(w.start(s), v1.PhaseSnapshotting)
+	change(w, db.object(), func(p *corev1.Pod) { p.Labels["app"] = "another" })
+	o = w.ends(o, v1.ResultPartiallyFailed)
+
+	w.expectReason(o, "hold", v1.ReasonHookCompleted)
+	w.expectReason(o, "post", v1.ReasonHookCompleted)
+	w.Expect(db.noted("post")).To(Equal(1))
+	w.Expect(o.Status.Message).To(And(ContainSubstring("crash consistent"), ContainSubstring("db")))
+	w.expectLabels(o, map[string]string{"db": crash})
+}
+
 // iAm tells a container its name.
 func iAm(container string) []corev1.EnvVar { return []corev1.EnvVar{{Name: "ME", Value: container}} }
 
