@@ -28,7 +28,8 @@
 //	rights_test.go      accounts, both exec protocols, admission
 //	selection_test.go   claims, retention
 //	databases_test.go   PostgreSQL at a real slot, MariaDB
-//	held_*_test.go      hooks of mode Hold
+//	held_*_test.go      hooks of mode Hold, and what becomes of them when something between them and the operator dies
+//	recipes_test.go     the cookbook of docs/hooks.md
 //
-// They run one after another: they turn the driver's knobs and kill parts of the cluster. All together take about 8 minutes.
+// They run one after another: they turn the driver's knobs and kill parts of the cluster. All together take about 12 minutes.
 package e2e
