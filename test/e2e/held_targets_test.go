@@ -5,7 +5,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -148,51 +147,3 @@ func TestHeldPodThatLosesItsLabelIsReleasedAndItsSnapshotClaimsNothing(t *testin
 
 // iAm tells a container its name.
 func iAm(container string) []corev1.EnvVar { return []corev1.EnvVar{{Name: "ME", Value: container}} }
-
-func TestHeldInTwentyPodsAndByTwentyHooks(t *testing.T) {
-	w := begin(t)
-	db := w.app("db")
-	const many = 20
-	for i := range many {
-		w.light(fmt.Sprintf("web-%02d", i), "web", func(p *corev1.Pod) { p.Spec.Containers[0].SecurityContext = nil })
-	}
-	for i := range many {
-		appNamed(w, fmt.Sprintf("web-%02d", i)).ready()
-	}
-	t.Run("one hook in all pods", func(t *testing.T) {
-		w := w.within(t)
-		s := w.schedule("pods", holding(db, "hostname; echo x >>/state/pre; "+doNothing), func(s *v1.SnapshotScheduleSpec) {
-			s.PreHooks[0].PodSelector, s.PreHooks[0].TimeoutSeconds = ptr.To(labelled("web")), ptr.To[int32](20)
-		})
-		o := w.ends(w.start(s), v1.ResultSucceeded)
-		w.expectLabels(o, map[string]string{"db": application})
-		w.Expect(hookOf(o, "hold").Targets).To(HaveLen(many))
-		for _, target := range hookOf(o, "hold").Targets {
-			w.Expect(target.Reason).To(Equal(v1.ReasonHookCompleted))
-			w.Expect(target.Output).To(ContainSubstring(target.Pod))
-			w.Expect(target.HeldTime.Time).To(BeTemporally("<=", o.Status.SnapshottingTime.Time), "all are held before the first snapshot")
-			w.Expect(target.EndTime.Time).To(BeTemporally(">=", o.Status.ReleaseTime.Time))
-			w.Expect(appNamed(w, target.Pod).noted("pre")).To(Equal(1))
-		}
-		t.Logf("%d pods: held %s after the run began, released in %s", many, o.Status.SnapshottingTime.Sub(o.Status.StartTime.Time), o.Status.ReleasedTime.Sub(o.Status.ReleaseTime.Time))
-	})
-	t.Run("all hooks of one schedule, in order", func(t *testing.T) {
-		w := w.within(t)
-		s := w.schedule("hooks", taking(db), func(s *v1.SnapshotScheduleSpec) {
-			for i := range many {
-				before(hook(db, fmt.Sprintf("quiesce-%d", i), fmt.Sprintf("echo quiesce-%d >>/state/order", i)))(s)
-				after(hook(db, fmt.Sprintf("release-%d", i), fmt.Sprintf("echo release-%d >>/state/order", i)))(s)
-			}
-		})
-		o := w.ends(w.start(s), v1.ResultSucceeded)
-		w.expectLabels(o, map[string]string{"db": application})
-		var want string
-		for _, stage := range []string{"quiesce", "release"} {
-			for i := range many {
-				want += fmt.Sprintf("%s-%d\n", stage, i)
-			}
-		}
-		w.Expect(db.sh("cat /state/order") + "\n").To(Equal(want))
-		t.Logf("%d pre hooks took %s, as many post hooks %s", many, o.Status.SnapshottingTime.Sub(o.Status.QuiescedTime.Time), o.Status.ReleasedTime.Sub(o.Status.ReleaseTime.Time))
-	})
-}

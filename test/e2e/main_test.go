@@ -11,9 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -47,7 +45,6 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (code int) {
 	ctx := context.Background()
-	inheritNothing()
 	dir, err := os.MkdirTemp("", "stillpoint-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -70,20 +67,6 @@ func run(m *testing.M) (code int) {
 	}
 	defer stopShared()
 	return m.Run()
-}
-
-// inheritNothing keeps what the caller left open, a lock for instance, from the processes that are started here: components of the cluster
-// that a test restarts outlive it.
-func inheritNothing() {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
-			syscall.CloseOnExec(fd)
-		}
-	}
 }
 
 // attach to the cluster that runs, or start one; down takes away what attach started. One that runs in part is completed and left running.
