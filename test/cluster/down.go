@@ -198,13 +198,32 @@ func (c *Cluster) unmountAll(ctx context.Context) error {
 	}
 	for dev, file := range loops {
 		if file != c.path("pool.img") { // that one frees itself
-			errs = append(errs, quiet(ctx, "losetup", "-d", dev))
+			errs = append(errs, c.thawUnmounted(ctx, dev), quiet(ctx, "losetup", "-d", dev))
 		}
 	}
 	if slices.Contains(mounts, pool) {
 		errs = append(errs, unmount(ctx, pool))
 	}
 	return errors.Join(errs...)
+}
+
+// thawUnmounted thaws a file system that was unmounted while it was frozen. It lives on without a mount, and its loop device with
+// it; only a new mount can thaw it.
+func (c *Cluster) thawUnmounted(ctx context.Context, dev string) error {
+	if !fileExists("/sys/fs/ext4/" + filepath.Base(dev)) {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "stillpoint-thaw-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(dir)
+	if err := quiet(ctx, "mount", "-t", "ext4", dev, dir); err != nil {
+		return fmt.Errorf("mounting %s, whose file system was unmounted while it was frozen, to thaw it: %w", dev, err)
+	}
+	// an error says that it was not frozen
+	_ = quiet(ctx, "fsfreeze", "--unfreeze", dir)
+	return unmount(ctx, dir)
 }
 
 // unmount waits a moment for whoever is still busy, and then takes the mount out of sight: it ends with its last user.

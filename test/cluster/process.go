@@ -37,8 +37,14 @@ func statOf(pid int) (start uint64, alive bool) {
 	}
 	// the second field is the name, in parentheses, and may hold anything
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
+	if len(f) < 20 || f[0] == "X" {
 		return 0, false
+	}
+	if f[0] == "Z" {
+		// the main thread has ended; while others have not, the process holds its ports and files
+		if tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)); err != nil || len(tasks) <= 1 {
+			return 0, false
+		}
 	}
 	start, err = strconv.ParseUint(f[19], 10, 64)
 	return start, err == nil

@@ -38,7 +38,7 @@ func TestASnapshotHoldsExactlyWhatWasWrittenBeforeTheFreeze(t *testing.T) {
 	w.expectCondition(o.Status.Conditions, v1.ConditionMayBeQuiesced, metav1.ConditionFalse, v1.ReasonReleased)
 	w.expectReason(o, "freeze", v1.ReasonHookCompleted)
 	w.expectReason(o, "thaw", v1.ReasonHookCompleted)
-	w.expectEvent(o, "Succeeded", "1 snapshots ready")
+	w.expectEvent(o, "Succeeded", "snapshots ready: 1")
 	db.expectFree()
 	w.Expect(db.noted("pre")).To(Equal(1))
 
