@@ -135,6 +135,7 @@ func TestRecoveryIsCleanOnlyIfTheLogSaysSo(t *testing.T) {
 	}{
 		"clean":                {start + done + ready, true},
 		"nothing to redo":      {"x LOG:  redo is not required\n" + ready, true},
+		"a probe in between":   {start + "x FATAL:  the database system is not yet accepting connections\n" + done + ready, true},
 		"an early probe":       {start + "x FATAL:  the database system is starting up\n" + done + ready, true},
 		"not ready":            {start + done, false},
 		"no recovery at all":   {ready, false},

@@ -115,6 +115,8 @@ func (s *seen) judge() error {
 var (
 	logLine = regexp.MustCompile(`(?m)(LOG|WARNING|ERROR|FATAL|PANIC):  (.*)$`)
 	trouble = regexp.MustCompile(`(?i)invalid page|corrupt|could not|checksum|missing`)
+	// early is what a client is told that comes before the recovery is done, such as the readiness probe
+	early = regexp.MustCompile(`^the database system is (starting up|not yet accepting connections|not accepting connections|in recovery mode)`)
 )
 
 // cleanRecovery returns the sentence in which a restored PostgreSQL says that its recovery is done.
@@ -123,8 +125,7 @@ func cleanRecovery(log string) (string, error) {
 	for _, m := range logLine.FindAllStringSubmatch(log, -1) {
 		level, text := m[1], m[2]
 		switch {
-		case level == "FATAL" && strings.Contains(text, "the database system is starting up"):
-			// the readiness probe came early
+		case level == "FATAL" && early.MatchString(text):
 		case level != "LOG" || trouble.MatchString(text):
 			return "", fmt.Errorf("the restored PostgreSQL's recovery was not clean: its log says %q", level+": "+text)
 		case strings.HasPrefix(text, "redo done"), strings.HasPrefix(text, "redo is not required"):
