@@ -24,8 +24,8 @@ import (
 
 const (
 	defaultHistoryLimit = 3
-	// quietTime is how long a run may keep its application quiesced before the schedule's status shows it. A run that is faster is shown when
-	// the application is free: what is written meanwhile only makes it wait longer.
+	// quietTime is how long a run may keep its application quiesced before the schedule's status shows it. A run that is faster is shown once,
+	// when the application is free, which saves the writes in between.
 	quietTime = 5 * time.Second
 )
 
