@@ -70,6 +70,7 @@ type machine struct {
 	changed bool
 	effects []Effect
 	wait    time.Time
+	waits   []string // what post hooks wait for, in words
 }
 
 func (m *machine) decision() Decision {

@@ -116,6 +116,23 @@ func TestTheReleaseWaitsForAPodToComeBack(t *testing.T) {
 	g.Expect(w.run.Status.Result).To(Equal(v1.ResultPartiallyFailed))
 }
 
+// Two post hooks wait for the same pod: the record says so once, and is not written again and again.
+func TestTwoPostHooksThatWaitComeToRest(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.pods = w.pods[:1]
+	w.schedule.Spec.PostHooks = append(w.schedule.Spec.PostHooks, v1.PostHook{Hook: hook("second")})
+	w.onCreated = func(w *world, s *Snapshot) {
+		s.Cut, s.Ready, s.Bound = true, true, true
+		w.pods = nil
+	}
+	w.settle()
+	g.Expect(w.run.Status.Message).To(And(ContainSubstring("post hook release"), ContainSubstring("post hook second")))
+	w.pods = []Target{{Namespace: "shop", Pod: "db-0", UID: "u0b", Container: "c", ContainerID: "c0b"}}
+	w.finish()
+	g.Expect(w.cond(v1.ConditionMayBeQuiesced).Status).To(BeEquivalentTo("False"))
+}
+
 func TestAReleaseThatFailsIsGivenUpOnRecordAndNotBefore(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t)
@@ -191,6 +208,21 @@ func TestAnUnknownJournalIsOnlyReleased(t *testing.T) {
 	g.Expect(w.run.Status.Result).To(Equal(v1.ResultFailed))
 }
 
+// Another version's record may have more entries than its plan has hooks. It is released all the same.
+func TestAnUnknownJournalThatDoesNotMatchItsPlanIsReleased(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.onStep = func(w *world) {
+		if w.run.Status.Phase == v1.PhaseSnapshotting && w.run.Status.Plan.Version == JournalVersion {
+			w.run.Status.Plan.Version = 99
+			w.run.Status.Hooks = append(w.run.Status.Hooks, v1.HookStatus{Stage: v1.StagePost, Name: "unheard-of", Pass: 1})
+		}
+	}
+	w.finish()
+	g.Expect(w.started).To(ContainElements("Post/release/db-0#1", "Post/release/db-1#1"))
+	g.Expect(w.cond(v1.ConditionMayBeQuiesced).Status).To(BeEquivalentTo("False"))
+}
+
 func TestAHeldCommandThatIsLostBeforeTheCut(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t)
@@ -238,6 +270,7 @@ func TestThePodInPlaceOfOneThatWentAwayIsReleasedAlthoughAnotherMatches(t *testi
 	}
 	w.settle()
 	g.Expect(w.run.Status.Phase).To(Equal(v1.PhasePostHooks), "the release waits for what takes the place of db-1")
+	g.Expect(w.run.Status.Message).To(Equal("post hook release waits for a pod in the place of shop/db-1, which went away while it may have been quiesced"))
 	w.now = w.now.Add(30 * time.Second)
 	w.pods = append(w.pods, Target{Namespace: "shop", Pod: "db-1", UID: "u1b", Container: "c", ContainerID: "c1b"})
 	w.finish()

@@ -45,6 +45,7 @@ func (m *machine) runPostHooks() {
 		m.endPass()
 		return
 	}
+	m.sayWaits()
 	if !rel.Looked && !m.changed && m.World.Look == nil {
 		m.wakeAt(m.Now.Add(LookInterval)) // the look failed: again
 	}
@@ -85,18 +86,16 @@ func (m *machine) runPostHook(s step, deadline time.Time) bool {
 }
 
 // shortage is how many pods went away while they may have been quiesced and have none in their place. Their file systems may be frozen still.
-func (m *machine) shortage(s step) int { return shortage(m.st, s.status, s.plan) }
-
-func shortage(st *v1.SnapshotRunStatus, h *v1.HookStatus, p *v1.PlannedHook) int {
-	if st.QuiescedTime == nil || p.SkipIfNoSelectorFound || p.TargetPolicy == v1.TargetOne {
+func (m *machine) shortage(s step) int {
+	if m.st.QuiescedTime == nil || s.plan.SkipIfNoSelectorFound || s.plan.TargetPolicy == v1.TargetOne {
 		return 0
 	}
 	n := 0
-	for i := range h.Targets {
-		if h.Targets[i].Gone {
+	for i := range s.status.Targets {
+		switch t := &s.status.Targets[i]; {
+		case t.Gone:
 			n++
-		}
-		if h.Targets[i].Joined && !h.Targets[i].Gone {
+		case t.Joined:
 			n--
 		}
 	}
@@ -105,15 +104,16 @@ func shortage(st *v1.SnapshotRunStatus, h *v1.HookStatus, p *v1.PlannedHook) int
 
 // awaitReplacement of a pod for a while. If none comes, the hook has failed: what the pod used may be frozen when it comes back.
 func (m *machine) awaitReplacement(s step) {
-	if !m.due(m.st.Release.PassTime.Add(ReplacementWait)) {
-		m.wakeAt(m.Now.Add(LookInterval))
-		return
-	}
 	var gone []string
 	for i := range s.status.Targets {
 		if t := &s.status.Targets[i]; t.Gone {
 			gone = append(gone, t.Namespace+"/"+t.Pod)
 		}
+	}
+	if !m.due(m.st.Release.PassTime.Add(ReplacementWait)) {
+		m.wakeAt(m.Now.Add(LookInterval))
+		m.waits = append(m.waits, fmt.Sprintf("post hook %s waits for a pod in the place of %s, which went away while it may have been quiesced", s.plan.Name, join(gone)))
+		return
 	}
 	m.hookCondition(s.status, metav1.ConditionFalse, v1.ReasonPodNotFound,
 		fmt.Sprintf("pods went away while they may have been quiesced, and none came in their place within %s: %s", ReplacementWait, join(gone)))
@@ -132,12 +132,21 @@ func (m *machine) noTarget(s step) bool {
 		if look := m.World.Look; look != nil && int(s.index) < len(look.Post) && len(look.Post[s.index].Problems) > 0 {
 			none = look.Post[s.index].Problems[0].Message
 		}
-		if msg := fmt.Sprintf("waiting to run post hook %s: %s", s.plan.Name, none); m.World.Look != nil && m.st.Message != msg {
-			m.changed = true
-			m.st.Message = msg
-		}
+		m.waits = append(m.waits, fmt.Sprintf("waiting to run post hook %s: %s", s.plan.Name, none))
 	}
 	return true
+}
+
+// sayWaits records what the post hooks wait for, all of them at once: one after another would change the record for ever. Without a look
+// the words may be others, and the record stays.
+func (m *machine) sayWaits() {
+	if len(m.waits) == 0 || m.World.Look == nil {
+		return
+	}
+	if message := shorten(join(m.waits)); m.st.Message != message {
+		m.changed = true
+		m.st.Message = message
+	}
 }
 
 // leftOut says why the hook's policy leaves it out; empty: it runs.
@@ -317,18 +326,12 @@ func lookDue(r *v1.SnapshotRun) bool {
 	if !rel.Looked {
 		return true
 	}
-	place := 0
-	for i := range r.Status.Hooks {
-		h := &r.Status.Hooks[i]
-		if h.Stage != v1.StagePost || h.Pass != rel.Pass {
+	m := &machine{Input: Input{Run: r}, st: &r.Status}
+	for _, s := range m.postSteps() {
+		if hookEnded(s.status) {
 			continue
 		}
-		p := &r.Status.Plan.PostHooks[place]
-		place++
-		if hookEnded(h) {
-			continue
-		}
-		if shortage(&r.Status, h, p) > 0 || !slices.ContainsFunc(h.Targets, func(t v1.TargetStatus) bool { return !t.Gone }) {
+		if m.shortage(s) > 0 || !slices.ContainsFunc(s.status.Targets, func(t v1.TargetStatus) bool { return !t.Gone }) {
 			return true
 		}
 	}

@@ -37,7 +37,6 @@ func (m *machine) snapshotting() {
 		return
 	}
 	m.createSnapshots()
-	m.observeSnapshots()
 	if m.changed {
 		return
 	}
@@ -49,7 +48,6 @@ func (m *machine) snapshotting() {
 		}
 		return
 	}
-	timeout := m.creationDeadline()
 	uncut := 0
 	for i := range m.st.Snapshots {
 		if m.st.Snapshots[i].State == v1.SnapshotPending {
@@ -59,7 +57,7 @@ func (m *machine) snapshotting() {
 	switch {
 	case uncut == 0:
 		m.release("", "")
-	case m.due(timeout):
+	case m.due(m.creationDeadline()):
 		m.release(v1.ReasonNotAllCut, fmt.Sprintf("%d of %d snapshots were not cut within snapshotTimeoutSeconds (%d s)", uncut, len(m.st.Snapshots), m.st.Plan.SnapshotTimeoutSeconds))
 	default:
 		m.reserveRelease()
