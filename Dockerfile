@@ -9,6 +9,7 @@ COPY main.go ./
 COPY api ./api
 COPY controllers ./controllers
 COPY hooks ./hooks
+COPY internal ./internal
 ARG TARGETOS TARGETARCH
 ARG VERSION=dev
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \

@@ -63,7 +63,7 @@ e2e: ## Tests on the whole local cluster; starts it if it does not run, and stop
 
 .PHONY: explore
 explore: ## Walk the state machine's histories with one fault more than make unit does (minutes)
-	go test -count 1 -timeout 2h -v -run 'TestExplore$$' ./controllers/internal/run/ -explore 1
+	go test -count 1 -timeout 2h -v -run 'TestExplore$$' ./internal/run/ -explore 1
 
 .PHONY: cluster-test
 cluster-test: ## Tests of the local cluster itself: they kill and freeze its parts (root)

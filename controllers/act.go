@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/metrics"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // parallelCreates bounds how many VolumeSnapshots of one run are created at a time.

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // overlayAge is how long our own write is believed over a cache that does not show the object.

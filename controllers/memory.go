@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // memory is what the leader remembers of runs between reconciles. All of it can be lost: it saves look-ups and bridges the time in

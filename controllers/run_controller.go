@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 const (

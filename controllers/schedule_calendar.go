@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/calendar"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
+	"github.com/stillpoint-operator/stillpoint/internal/calendar"
+	"github.com/stillpoint-operator/stillpoint/internal/metrics"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 const (

@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/calendar"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/internal/calendar"
+	"github.com/stillpoint-operator/stillpoint/internal/metrics"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
 )
 
 // Field indexes of the cache.

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/retention"
+	"github.com/stillpoint-operator/stillpoint/internal/metrics"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/internal/retention"
 )
 
 const (

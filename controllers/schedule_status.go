@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/metrics"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/run"
+	"github.com/stillpoint-operator/stillpoint/internal/metrics"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 const (

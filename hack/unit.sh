@@ -17,4 +17,4 @@ packages=$(grep -Ev '/test/(integration|e2e|bench)(/|$)' <<<"$packages")
 # shellcheck disable=SC2086
 CGO_ENABLED=1 go test $race -short "$@" $packages
 # The exploration of the state machine is one goroutine over a hundred thousand states: it runs without the race detector.
-exec go test "$@" -run Explore ./controllers/internal/run/
+exec go test "$@" -run Explore ./internal/run/

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
 )
 
 // hooked: the run has hooks, so that an application may wait for its snapshots.

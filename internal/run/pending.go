@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/controllers/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
 )
 
 // pending: nothing is quiesced and nothing but names is taken. The run plans itself, waits, or completes.
