@@ -201,12 +201,12 @@ func (m *machine) replacePostHooks() {
 	if m.Schedule == nil {
 		return
 	}
-	_, post, err := PlanHooks(m.Schedule)
+	_, post, err := PlanHooks(m.Schedule, m.Config.Hooks)
 	if err != nil {
 		return
 	}
 	m.st.Plan.PostHooks = post
-	m.st.Plan.ServiceAccountName = m.Schedule.Spec.ServiceAccountName
+	m.st.Plan.ServiceAccountName = m.Config.Hooks.Account(m.Schedule.Spec.ServiceAccountName)
 	if m.st.Release != nil {
 		return
 	}
