@@ -28,7 +28,7 @@ func CacheOptions(namespaces ...string) cache.Options {
 	}
 	return cache.Options{
 		DefaultNamespaces: watched,
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform:  cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&snapshotv1.VolumeSnapshot{}: {Label: labels.NewSelector().Add(*ours)},
 			&v1.SnapshotRun{}:            {Transform: stripRun},

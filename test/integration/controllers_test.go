@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -55,6 +56,7 @@ type operator struct {
 	readyTimeout    time.Duration
 	rules           run.HookRules
 	forgetOutput    bool
+	listing         bool // the API server does not stream lists, as before Kubernetes 1.34
 
 	instances []*instance
 	started   int
@@ -129,6 +131,9 @@ func (o *operator) start() *instance {
 	cfg := asOperator()
 	cfg.QPS = -1
 	cfg.UserAgent = "stillpoint/test"
+	if o.listing {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return notStreaming{next} })
+	}
 	known := runtime.NewScheme()
 	o.Expect(errors.Join(scheme.AddToScheme(known), snapshotv1.AddToScheme(known), v1.AddToScheme(known))).To(Succeed())
 	caches := controllers.CacheOptions()

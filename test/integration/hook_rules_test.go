@@ -3,13 +3,18 @@
 package integration
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
@@ -179,4 +184,24 @@ func (o *operator) mayExec(account, namespace string) {
 	o.Expect(api.Create(o.t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "exec"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: o.namespace, Name: account}}})).To(Succeed())
+}
+
+func TestAPodThatLosesItsLabelWhileItIsQuiescedIsReleased(t *testing.T) {
+	t.Parallel()
+	o := prepare(t)
+	o.claim("data")
+	o.pod("db")
+	relabel := sync.OnceFunc(func() {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: "db"}}
+		if err := api.Patch(t.Context(), p, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"other"}}}`))); err != nil {
+			t.Errorf("relabelling the pod: %v", err)
+		}
+	})
+	o.hook = func(context.Context) { relabel() }
+	o.start()
+	o.schedule("hourly", hookedHourly)
+	o.tick(o.hour(0))
+	done := o.runs("hourly")[0]
+	o.Expect(done.Status.Hooks[1].Targets).To(HaveExactElements(And(HaveField("Pod", "db"), HaveField("Reason", v1.ReasonHookCompleted))), done.Status.Message)
+	o.Expect(meta.IsStatusConditionFalse(done.Status.Conditions, v1.ConditionMayBeQuiesced)).To(BeTrue())
 }
