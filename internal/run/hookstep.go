@@ -195,6 +195,9 @@ func (m *machine) record(s step, t *v1.TargetStatus, o Outcome) {
 	m.changed = true
 	claimed := t.Claim.Time
 	t.Claim = nil
+	if o.NeverStarted {
+		t.NotStarted++
+	}
 	t.Reason, t.Message, t.ExitCode = o.Reason, shorten(o.Message), o.ExitCode
 	t.Output = tail(o.Output, outputLimit(m.countTargets()))
 	t.StartTime, t.EndTime = &claimed, m.now()
