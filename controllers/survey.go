@@ -64,11 +64,11 @@ func (r *RunReconciler) survey(ctx context.Context, o *v1.SnapshotRun, s *v1.Sna
 		pre = nil
 	}
 	all := slices.Concat(pre, post)
-	refused, err := r.refusals(ctx, s, all)
+	refused, err := r.refusals(ctx, account(s.Namespace, r.Options.Hooks.Account(s.Spec.ServiceAccountName)), all)
 	if err != nil {
 		return nil, err
 	}
-	targets, err := r.resolveAllowed(ctx, all, refused)
+	targets, err := r.resolveAllowed(ctx, all, refused, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (r *RunReconciler) resolve(ctx context.Context, planned []v1.PlannedHook, p
 }
 
 // refusals of the hooks' namespaces, in words: where the account may not exec. One question per namespace.
-func (r *RunReconciler) refusals(ctx context.Context, s *v1.SnapshotSchedule, planned []v1.PlannedHook) (map[string]string, error) {
+func (r *RunReconciler) refusals(ctx context.Context, acting hooks.Account, planned []v1.PlannedHook) (map[string]string, error) {
 	asked, refused := map[string]bool{}, map[string]string{}
 	for i := range planned {
 		ns := planned[i].Namespace
@@ -116,7 +116,7 @@ func (r *RunReconciler) refusals(ctx context.Context, s *v1.SnapshotSchedule, pl
 			continue
 		}
 		asked[ns] = true
-		allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, account(s.Namespace, r.Options.Hooks.Account(s.Spec.ServiceAccountName)))
+		allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, acting)
 		if err != nil {
 			return nil, fmt.Errorf("asking for the right to run hooks in namespace %s: %w", ns, err)
 		}
@@ -129,7 +129,7 @@ func (r *RunReconciler) refusals(ctx context.Context, s *v1.SnapshotSchedule, pl
 
 // resolveAllowed resolves the hooks that may run. Of a namespace where the schedule may run nothing it must learn nothing either: the
 // pods there are not looked up.
-func (r *RunReconciler) resolveAllowed(ctx context.Context, planned []v1.PlannedHook, refused map[string]string) ([]run.HookTargets, error) {
+func (r *RunReconciler) resolveAllowed(ctx context.Context, planned []v1.PlannedHook, refused map[string]string, prefer map[string]types.UID) ([]run.HookTargets, error) {
 	out := make([]run.HookTargets, len(planned))
 	var allowed []v1.PlannedHook
 	var places []int
@@ -140,7 +140,7 @@ func (r *RunReconciler) resolveAllowed(ctx context.Context, planned []v1.Planned
 		}
 		allowed, places = append(allowed, planned[i]), append(places, i)
 	}
-	resolved, err := r.resolve(ctx, allowed, nil)
+	resolved, err := r.resolve(ctx, allowed, prefer)
 	if err != nil {
 		return nil, err
 	}
