@@ -33,14 +33,12 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/controllers"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/build"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // leaseName is snapscheduler's: while a cluster migrates, only one of the two operators works.
 const leaseName = "cd2d8e9f.backube"
-
-// version is set by the build.
-var version = "dev"
 
 type options struct {
 	metricsAddress, probeAddress         string
@@ -91,7 +89,7 @@ func parseFlags() *options {
 func main() {
 	o := parseFlags()
 	if o.version {
-		fmt.Println("stillpoint", version)
+		fmt.Println("stillpoint", build.String())
 		return
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.log)))
@@ -108,7 +106,7 @@ func start(o *options) error {
 	}
 	// The API server's own priority and fairness rules protect it better than a limit here, and a quiesced application would wait.
 	cfg.QPS = -1
-	cfg.UserAgent = "stillpoint/" + version
+	cfg.UserAgent = "stillpoint/" + build.Version
 	realClock := clock.RealClock{}
 
 	engine, pool, err := hookEngine(cfg, o, realClock)
@@ -159,7 +157,7 @@ func start(o *options) error {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	go stopOnSignal(ctx, stop, mgr.Elected(), runs, o.drain, realClock)
-	ctrl.Log.WithName("setup").Info("The operator starts", "version", version)
+	ctrl.Log.WithName("setup").Info("The operator starts", "version", build.String())
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
