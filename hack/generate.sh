@@ -28,3 +28,6 @@ done
 
 # The chart's roles are the rules of config/rbac.
 awk 'rules {print} /^rules:$/ {rules = 1}' config/rbac/role.yaml > "$out/helm/stillpoint/files/rules.yaml"
+
+# The chart's admission policy is the one of config/admission.
+awk 'spec {print} /^spec:$/ {spec = 1}' config/admission/policy.yaml > "$out/helm/stillpoint/files/admission.yaml"
