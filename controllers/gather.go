@@ -30,7 +30,7 @@ func (r *RunReconciler) gather(ctx context.Context, o *v1.SnapshotRun, mem *runM
 	in := run.Input{
 		Process: r.Options.Process,
 		Config: run.Config{ReleaseDeadline: r.Options.ReleaseDeadline, ReadyTimeout: r.Options.ReadyTimeout,
-			OwnerReferences: r.Options.OwnerReferences, HooksOff: r.Options.HooksOff},
+			OwnerReferences: r.Options.OwnerReferences, Hooks: r.Options.Hooks},
 		Run:   o,
 		World: run.World{Draining: r.draining.Load(), Creates: mem.creates},
 	}
@@ -264,11 +264,19 @@ func (r *RunReconciler) execStates(o *v1.SnapshotRun) map[run.ExecKey]run.Exec {
 			continue
 		}
 		out[key] = run.Exec{State: execState(state), HeldAt: held, Outcome: run.Outcome{
-			Reason: string(outcome.Reason), Message: outcome.Message, ExitCode: outcome.ExitCode, Output: outcome.Output,
+			Reason: string(outcome.Reason), Message: outcome.Message, ExitCode: outcome.ExitCode, Output: r.recorded(outcome.Output),
 			Started: outcome.Started, Ended: outcome.Ended, EndUnknown: outcome.EndUnknown(), NeverStarted: outcome.NeverStarted(),
 		}}
 	}
 	return out
+}
+
+// recorded is what the run's record may keep of a command's output.
+func (r *RunReconciler) recorded(output string) string {
+	if r.Options.ForgetOutput {
+		return ""
+	}
+	return output
 }
 
 func poolKey(o *v1.SnapshotRun, k run.ExecKey) hooks.Key {

@@ -51,7 +51,9 @@ type RunOptions struct {
 	ReleaseDeadline time.Duration // from the beginning of a release until its post hooks are given up
 	ReadyTimeout    time.Duration // from a run's creation until unready snapshots are given up
 	OwnerReferences bool          // default of ownerReferencePolicy
-	HooksOff        string        // why this operator runs no hooks, in words; empty: it does
+	Hooks           run.HookRules
+	ForgetOutput    bool // the output of commands is judged and not recorded
+	Namespaced      bool // works in some namespaces with rights in these alone: reads nothing that belongs to the cluster
 	Workers         int
 	Process         string // identity of this process, never used twice
 }

@@ -214,8 +214,11 @@ func (p *pass) conclude(slotErr, retentionErr error) {
 		}
 	}
 	if p.invalidReason == "" {
-		if _, _, err := run.PlanHooks(p.s); err != nil {
+		if _, _, err := run.PlanHooks(p.s, p.Options.Hooks); err != nil {
 			p.invalidReason, p.invalidMessage = v1.ReasonInvalidHooks, err.Error()
+			if p.Options.Hooks.Off != "" {
+				p.invalidReason = v1.ReasonHooksDisabled
+			}
 		}
 	}
 	switch {

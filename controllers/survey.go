@@ -13,6 +13,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
@@ -35,7 +36,7 @@ func (r *RunReconciler) surveyOnce(ctx context.Context, o *v1.SnapshotRun, s *v1
 	if err != nil {
 		return nil, err
 	}
-	if len(s.Spec.PreHooks)+len(s.Spec.PostHooks) == 0 {
+	if !run.HasHooks(s) {
 		mem.survey = survey
 	}
 	return survey, nil
@@ -44,7 +45,7 @@ func (r *RunReconciler) surveyOnce(ctx context.Context, o *v1.SnapshotRun, s *v1
 // survey lists live what a run could take and where its hooks would run, and asks for the rights to run them.
 func (r *RunReconciler) survey(ctx context.Context, o *v1.SnapshotRun, s *v1.SnapshotSchedule) (*run.Survey, error) {
 	out := &run.Survey{}
-	pre, post, err := run.PlanHooks(s)
+	pre, post, err := run.PlanHooks(s, r.Options.Hooks)
 	if err != nil {
 		return out, nil //nolint:nilerr // Decide finds the same error and ends the run with it
 	}
@@ -63,11 +64,12 @@ func (r *RunReconciler) survey(ctx context.Context, o *v1.SnapshotRun, s *v1.Sna
 		pre = nil
 	}
 	all := slices.Concat(pre, post)
-	targets, err := r.resolve(ctx, all, nil)
+	refused, err := r.refusals(ctx, s, all)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkRights(ctx, s, all, targets); err != nil {
+	targets, err := r.resolveAllowed(ctx, all, refused)
+	if err != nil {
 		return nil, err
 	}
 	for i := range targets {
@@ -105,27 +107,47 @@ func (r *RunReconciler) resolve(ctx context.Context, planned []v1.PlannedHook, p
 	return out, nil
 }
 
-// checkRights adds a problem to every hook whose account may not exec in its namespace; one question per namespace.
-func (r *RunReconciler) checkRights(ctx context.Context, s *v1.SnapshotSchedule, planned []v1.PlannedHook, targets []run.HookTargets) error {
-	refused := map[string]string{}
+// refusals of the hooks' namespaces, in words: where the account may not exec. One question per namespace.
+func (r *RunReconciler) refusals(ctx context.Context, s *v1.SnapshotSchedule, planned []v1.PlannedHook) (map[string]string, error) {
+	asked, refused := map[string]bool{}, map[string]string{}
 	for i := range planned {
 		ns := planned[i].Namespace
-		why, asked := refused[ns]
-		if !asked {
-			allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, account(s.Namespace, s.Spec.ServiceAccountName))
-			if err != nil {
-				return fmt.Errorf("asking for the right to run hooks in namespace %s: %w", ns, err)
-			}
-			if !allowed {
-				why = reason
-			}
-			refused[ns] = why
+		if asked[ns] {
+			continue
 		}
-		if why != "" {
-			targets[i].Problems = append(targets[i].Problems, run.Problem{Reason: v1.ReasonForbidden, Message: why})
+		asked[ns] = true
+		allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, account(s.Namespace, r.Options.Hooks.Account(s.Spec.ServiceAccountName)))
+		if err != nil {
+			return nil, fmt.Errorf("asking for the right to run hooks in namespace %s: %w", ns, err)
+		}
+		if !allowed {
+			refused[ns] = reason
 		}
 	}
-	return nil
+	return refused, nil
+}
+
+// resolveAllowed resolves the hooks that may run. Of a namespace where the schedule may run nothing it must learn nothing either: the
+// pods there are not looked up.
+func (r *RunReconciler) resolveAllowed(ctx context.Context, planned []v1.PlannedHook, refused map[string]string) ([]run.HookTargets, error) {
+	out := make([]run.HookTargets, len(planned))
+	var allowed []v1.PlannedHook
+	var places []int
+	for i := range planned {
+		if why, ok := refused[planned[i].Namespace]; ok {
+			out[i].Problems = []run.Problem{{Reason: v1.ReasonForbidden, Message: why}}
+			continue
+		}
+		allowed, places = append(allowed, planned[i]), append(places, i)
+	}
+	resolved, err := r.resolve(ctx, allowed, nil)
+	if err != nil {
+		return nil, err
+	}
+	for j, i := range places {
+		out[i] = resolved[j]
+	}
+	return out, nil
 }
 
 func account(namespace, name string) hooks.Account {
@@ -146,8 +168,10 @@ func (r *RunReconciler) claims(ctx context.Context, s *v1.SnapshotSchedule) (tak
 		return nil, nil, fmt.Errorf("listing the claims of schedule %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	var classes snapshotv1.VolumeSnapshotClassList
-	if err := r.List(ctx, &classes); err != nil {
-		return nil, nil, fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
+	if !r.Options.Namespaced {
+		if err := r.List(ctx, &classes); err != nil {
+			return nil, nil, fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
+		}
 	}
 	for i := range list.Items {
 		c := &list.Items[i]
@@ -161,6 +185,8 @@ func (r *RunReconciler) claims(ctx context.Context, s *v1.SnapshotSchedule) (tak
 			why = "is being deleted"
 		case c.Status.Phase != corev1.ClaimBound:
 			why = "is not bound"
+		case r.Options.Namespaced:
+			class = namedClass(s, c)
 		default:
 			driver, err := r.driver(ctx, c)
 			if err != nil {
@@ -212,6 +238,14 @@ func (r *RunReconciler) driver(ctx context.Context, c *corev1.PersistentVolumeCl
 		return "", fmt.Errorf("reading StorageClass %s: %w", *c.Spec.StorageClassName, err)
 	}
 	return class.Provisioner, nil
+}
+
+// namedClass of a claim: its annotation, else the schedule's, unchecked. Empty: the snapshot controller finds the default.
+func namedClass(s *v1.SnapshotSchedule, c *corev1.PersistentVolumeClaim) string {
+	if name := c.Annotations[v1.AnnotationSnapshotClass]; name != "" || s.Spec.SnapshotTemplate == nil {
+		return name
+	}
+	return ptr.Deref(s.Spec.SnapshotTemplate.SnapshotClassName, "")
 }
 
 // chooseClass of a claim: its annotation, else the schedule's, else the default of its driver (empty: the snapshot controller finds it).

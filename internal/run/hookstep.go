@@ -178,7 +178,8 @@ func (m *machine) advanceClaimed(s step, t *v1.TargetStatus) bool {
 		m.wakeAt(m.Now.Add(time.Duration(s.plan.ReleaseTimeoutSeconds)*time.Second + reportSlack))
 	case ExecUnknown, ExecQueued, ExecReserved:
 		if m.Now.Before(t.Claim.Time.Add(ClaimWindow)) {
-			m.act(StartExec{Key: key, Target: *t, Hook: *s.plan, ServiceAccountName: m.st.Plan.ServiceAccountName})
+			// The default account holds also for what an operator without one has planned.
+			m.act(StartExec{Key: key, Target: *t, Hook: *s.plan, ServiceAccountName: m.Config.Hooks.Account(m.st.Plan.ServiceAccountName)})
 			break
 		}
 		// This process wrote the claim and has not started the attempt, so nobody ever will: the claim is taken back.
@@ -194,6 +195,9 @@ func (m *machine) record(s step, t *v1.TargetStatus, o Outcome) {
 	m.changed = true
 	claimed := t.Claim.Time
 	t.Claim = nil
+	if o.NeverStarted {
+		t.NotStarted++
+	}
 	t.Reason, t.Message, t.ExitCode = o.Reason, shorten(o.Message), o.ExitCode
 	t.Output = tail(o.Output, outputLimit(m.countTargets()))
 	t.StartTime, t.EndTime = &claimed, m.now()

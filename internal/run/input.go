@@ -47,8 +47,21 @@ type Config struct {
 	ReleaseDeadline time.Duration // from the beginning of a release pass until its post hooks are given up
 	ReadyTimeout    time.Duration // from the run's creation until unready snapshots are given up
 	OwnerReferences bool          // default of ownerReferencePolicy
-	HooksOff        string        // why this operator runs no hooks, in words; empty: it does
+	Hooks           HookRules
 }
+
+// HookRules is what the operator's flags say about the hooks of every schedule.
+type HookRules struct {
+	// Off: why this operator runs no hooks, in words; empty: it does.
+	Off string
+	// DefaultAccount is the ServiceAccount of the schedule's namespace for schedules that name none; empty: the operator itself.
+	DefaultAccount string
+	// CrossNamespace: hooks that run as the operator itself may run in other namespaces than the schedule's.
+	CrossNamespace bool
+}
+
+// Account that hooks run as: the schedule's own, or the default one; empty: the operator itself.
+func (r HookRules) Account(named string) string { return orDefault(named, r.DefaultAccount) }
 
 // World is what was seen. Which parts are filled in is what Needs asked for.
 type World struct {

@@ -4,6 +4,7 @@ package run
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -22,10 +23,13 @@ const (
 )
 
 // PlanHooks fills in the defaults of a schedule's hooks. A problem with one of them is an error that names the field and the fix.
-func PlanHooks(s *v1.SnapshotSchedule) (pre, post []v1.PlannedHook, err error) {
+func PlanHooks(s *v1.SnapshotSchedule, rules HookRules) (pre, post []v1.PlannedHook, err error) {
+	if rules.Off != "" && HasHooks(s) {
+		return nil, nil, errors.New("the schedule has hooks, and " + rules.Off)
+	}
 	for i := range s.Spec.PreHooks {
 		h := &s.Spec.PreHooks[i]
-		p, err := planHook(s, &h.Hook, fmt.Sprintf("spec.preHooks[%d]", i), fmt.Sprintf("pre-%d", i))
+		p, err := planHook(s, rules, &h.Hook, fmt.Sprintf("spec.preHooks[%d]", i), fmt.Sprintf("pre-%d", i))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -43,7 +47,7 @@ func PlanHooks(s *v1.SnapshotSchedule) (pre, post []v1.PlannedHook, err error) {
 	}
 	for i := range s.Spec.PostHooks {
 		h := &s.Spec.PostHooks[i]
-		p, err := planHook(s, &h.Hook, fmt.Sprintf("spec.postHooks[%d]", i), fmt.Sprintf("post-%d", i))
+		p, err := planHook(s, rules, &h.Hook, fmt.Sprintf("spec.postHooks[%d]", i), fmt.Sprintf("post-%d", i))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -54,7 +58,10 @@ func PlanHooks(s *v1.SnapshotSchedule) (pre, post []v1.PlannedHook, err error) {
 	return pre, post, nil
 }
 
-func planHook(s *v1.SnapshotSchedule, h *v1.Hook, field, name string) (v1.PlannedHook, error) {
+// HasHooks reports whether the schedule has hooks at all.
+func HasHooks(s *v1.SnapshotSchedule) bool { return len(s.Spec.PreHooks)+len(s.Spec.PostHooks) > 0 }
+
+func planHook(s *v1.SnapshotSchedule, rules HookRules, h *v1.Hook, field, name string) (v1.PlannedHook, error) {
 	p := v1.PlannedHook{
 		Name:                  orDefault(h.Name, name),
 		Namespace:             orDefault(h.Namespace, s.Namespace),
@@ -75,7 +82,7 @@ func planHook(s *v1.SnapshotSchedule, h *v1.Hook, field, name string) (v1.Planne
 	if len(h.Command) == 0 || h.Command[0] == "" {
 		return p, fmt.Errorf("%s.command is missing: name the program to run", field)
 	}
-	if p.Namespace != s.Namespace && s.Spec.ServiceAccountName == "" {
+	if p.Namespace != s.Namespace && rules.Account(s.Spec.ServiceAccountName) == "" && !rules.CrossNamespace {
 		return p, fmt.Errorf("%s.namespace is %q and the schedule's is %q: a hook in another namespace needs spec.serviceAccountName, whose rights then decide",
 			field, p.Namespace, s.Namespace)
 	}
@@ -106,7 +113,7 @@ func (m *machine) newPlan() *v1.RunPlan {
 		ScheduleUID:            s.UID,
 		ScheduleGeneration:     s.Generation,
 		At:                     metav1.NewTime(NamedAt(m.Run)),
-		ServiceAccountName:     s.Spec.ServiceAccountName,
+		ServiceAccountName:     m.Config.Hooks.Account(s.Spec.ServiceAccountName),
 		SnapshotTimeoutSeconds: ptr.Deref(s.Spec.SnapshotTimeoutSeconds, defaultSnapshotTimeout),
 		MaxQuiesceSeconds:      ptr.Deref(s.Spec.MaxQuiesceSeconds, 0),
 		ReleaseDeadlineSeconds: int32(min(m.Config.ReleaseDeadline/time.Second, math.MaxInt32)), //nolint:gosec // bounded in the same expression

@@ -130,7 +130,7 @@ func (w *world) input() Input {
 	in.World.Draining = w.draining
 	in.World.Creates = w.creates
 	if needs.Survey && w.schedule != nil {
-		pre, post, err := PlanHooks(w.schedule)
+		pre, post, err := PlanHooks(w.schedule, w.config.Hooks)
 		if err == nil {
 			in.World.Survey = &Survey{Claims: w.claims, Pre: w.targets(pre), Post: w.targets(post)}
 		}

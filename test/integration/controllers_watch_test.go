@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -164,13 +165,18 @@ func (c runClient) Create(ctx context.Context, wanted client.Object, opts ...cli
 // hookExec stands for the kubelets.
 type hookExec struct{ o *operator }
 
-func (e hookExec) Exec(ctx context.Context, _ hooks.Call) hooks.Result {
+func (e hookExec) Exec(ctx context.Context, call hooks.Call) hooks.Result {
 	e.o.mu.Lock()
-	hook := e.o.hook
+	hook, output := e.o.hook, e.o.output
+	if e.o.accounts == nil {
+		e.o.accounts = map[hooks.Account]bool{}
+	}
+	e.o.accounts[call.Account] = true
 	e.o.mu.Unlock()
 	if hook != nil {
 		hook(ctx)
 	}
+	_, _ = io.WriteString(call.Stdout, output)
 	if ctx.Err() != nil {
 		return hooks.Result{Reason: hooks.Interrupted}
 	}
