@@ -305,7 +305,14 @@ func execState(s hooks.State) run.ExecState {
 // look at the pods that match the run's hooks now, and at the planned ones.
 func (r *RunReconciler) look(ctx context.Context, o *v1.SnapshotRun) (*run.Look, error) {
 	pre, post := o.Status.Plan.PreHooks, o.Status.Plan.PostHooks
-	all, err := r.resolve(ctx, slices.Concat(pre, post), preferred(o))
+	planned := slices.Concat(pre, post)
+	// The rights to other namespaces may have gone, or the record may have been written by somebody who never had them.
+	elsewhere := slices.DeleteFunc(slices.Clone(planned), func(h v1.PlannedHook) bool { return h.Namespace == o.Namespace })
+	refused, err := r.refusals(ctx, o.Namespace, o.Status.Plan.ServiceAccountName, elsewhere)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.resolveAllowed(ctx, planned, refused, preferred(o))
 	if err != nil {
 		return nil, err
 	}

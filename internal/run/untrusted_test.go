@@ -107,3 +107,16 @@ func TestAPlanReachesOtherNamespacesAsAnAccountOnly(t *testing.T) {
 		})
 	}
 }
+
+// Pods that cannot be looked up until the release deadline, as with a selector that nobody can read: the run ends, and claims nothing.
+func TestALookThatNeverSucceedsDoesNotKeepTheRunForEver(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.lookFails = true
+	w.finish()
+	g.Expect(w.now.Sub(begin)).To(BeNumerically("~", time.Hour, time.Minute))
+	g.Expect(w.started).To(HaveLen(4), "the planned pods are released all the same")
+	g.Expect(w.labelled).To(BeEmpty())
+	g.Expect(w.run.Status.Consistency.Reason).To(Equal("the pods could not be looked up after the release"))
+	g.Expect(w.run.Status.Result).To(Equal(v1.ResultPartiallyFailed))
+}
