@@ -20,6 +20,7 @@ import (
 	"github.com/stillpoint-operator/stillpoint/hooks"
 	"github.com/stillpoint-operator/stillpoint/internal/naming"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
+	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
 )
 
 // overlayAge is how long our own write is believed over a cache that does not show the object.
@@ -129,7 +130,7 @@ func (r *RunReconciler) gatherSnapshots(ctx context.Context, o *v1.SnapshotRun, 
 			return err
 		}
 		if s != nil {
-			w.Snapshots[name] = observe(o, s)
+			w.Snapshots[name] = snapshots.Observe(o.UID, s)
 		}
 	}
 	if o.Status.Phase == v1.PhaseSnapshotting && o.Status.Plan != nil && len(o.Status.Plan.PreHooks)+len(o.Status.Plan.PostHooks) > 0 {
@@ -193,33 +194,6 @@ func (r *RunReconciler) snapshot(ctx context.Context, key types.NamespacedName, 
 	return &s, nil
 }
 
-func observe(o *v1.SnapshotRun, s *snapshotv1.VolumeSnapshot) run.Snapshot {
-	seen := run.Snapshot{
-		UID:         s.UID,
-		Foreign:     s.Annotations[v1.AnnotationRunUID] != string(o.UID),
-		Terminating: s.DeletionTimestamp != nil,
-		Consistency: s.Labels[v1.LabelConsistency],
-	}
-	st := s.Status
-	if st == nil {
-		return seen
-	}
-	seen.Bound = st.BoundVolumeSnapshotContentName != nil && *st.BoundVolumeSnapshotContentName != ""
-	seen.Ready = st.ReadyToUse != nil && *st.ReadyToUse
-	// Some drivers tell no creation time; a snapshot that is ready is cut.
-	seen.Cut = st.CreationTime != nil || seen.Ready
-	if st.CreationTime != nil {
-		seen.CreationTime = &st.CreationTime.Time
-	}
-	if st.Error != nil {
-		seen.Error = "the storage reports an error"
-		if st.Error.Message != nil {
-			seen.Error = *st.Error.Message
-		}
-	}
-	return seen
-}
-
 // leftovers are snapshots of the same claims that earlier runs of this schedule left uncut. The storage would cut them now, too.
 func (r *RunReconciler) leftovers(ctx context.Context, o *v1.SnapshotRun, mem *runMemory) ([]run.Leftover, error) {
 	var list snapshotv1.VolumeSnapshotList
@@ -233,7 +207,7 @@ func (r *RunReconciler) leftovers(ctx context.Context, o *v1.SnapshotRun, mem *r
 	var out []run.Leftover
 	for i := range list.Items {
 		s := &list.Items[i]
-		seen := observe(o, s)
+		seen := snapshots.Observe(o.UID, s)
 		owner := s.Annotations[v1.AnnotationRun]
 		final := seen.Error != "" && !seen.Bound
 		if owner == "" || !seen.Foreign || seen.Cut || seen.Terminating || final || mem.leftovers[s.UID] || !claims[s.Annotations[v1.AnnotationClaimUID]] {

@@ -21,6 +21,7 @@ import (
 	"github.com/stillpoint-operator/stillpoint/internal/metrics"
 	"github.com/stillpoint-operator/stillpoint/internal/naming"
 	"github.com/stillpoint-operator/stillpoint/internal/retention"
+	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
 )
 
 const (
@@ -38,8 +39,8 @@ func (p *pass) retain(ctx context.Context) error {
 	if err := p.List(ctx, &list, client.InNamespace(p.s.Namespace), client.MatchingFields{indexSchedule: naming.ScheduleLabel(p.s.Name)}); err != nil {
 		return fmt.Errorf("listing the snapshots of schedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
 	}
-	snapshots := p.retentionSnapshots(list.Items)
-	p.count(snapshots)
+	found := snapshots.ForRetention(list.Items, p.runs)
+	p.count(found)
 	rules, err := p.rules()
 	if err != nil {
 		if p.invalidReason == "" {
@@ -48,8 +49,8 @@ func (p *pass) retain(ctx context.Context) error {
 		return nil // a bad rule deletes nothing; the condition says so
 	}
 	// Whether claims exist is only asked if some snapshot would go either way: an idle schedule makes no request.
-	verdicts := retention.Decide(p.now, rules, nil, snapshots)
-	ifAll := retention.Decide(p.now, rules, claimsOf(snapshots), snapshots)
+	verdicts := retention.Decide(p.now, rules, nil, found)
+	ifAll := retention.Decide(p.now, rules, claimsOf(found), found)
 	if deletes(verdicts) || deletes(ifAll) {
 		if skew, known := p.Skew(); known && (skew > maxSkew || skew < -maxSkew) {
 			p.event(warning, "RetentionPaused", "Retention", "nothing is deleted: the operator's clock and the API server's differ by %s", skew.Round(time.Second))
@@ -60,7 +61,7 @@ func (p *pass) retain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		verdicts = retention.Decide(p.now, rules, claims, snapshots)
+		verdicts = retention.Decide(p.now, rules, claims, found)
 	} else {
 		verdicts = append(verdicts, ifAll...)
 	}
@@ -78,9 +79,9 @@ func deletes(verdicts []retention.Verdict) bool {
 }
 
 // claimsOf the snapshots, as if the newest claim of every name existed.
-func claimsOf(snapshots []retention.Snapshot) []retention.Claim {
+func claimsOf(found []retention.Snapshot) []retention.Claim {
 	newest := map[string]retention.Snapshot{}
-	for _, s := range snapshots {
+	for _, s := range found {
 		// One without a recorded UID belongs to whichever claim has its name.
 		if n, ok := newest[s.ClaimName]; !ok || (s.ClaimUID != "" && (n.ClaimUID == "" || n.Created.Before(s.Created))) {
 			newest[s.ClaimName] = s
@@ -108,62 +109,19 @@ func (p *pass) existingClaims(ctx context.Context) ([]retention.Claim, error) {
 }
 
 func (p *pass) rules() (retention.Rules, error) {
-	r := p.s.Spec.Retention
-	rules := retention.Rules{MaxCount: r.MaxCount, KeepLast: r.KeepLast, KeepHourly: r.KeepHourly, KeepDaily: r.KeepDaily, KeepWeekly: r.KeepWeekly,
-		KeepMonthly: r.KeepMonthly, KeepYearly: r.KeepYearly, ExpireLast: r.ExpireLast, ReadyTimeout: p.Options.ReadyTimeout}
+	var zone *time.Location
 	if p.calOK {
-		rules.Location = p.cal.Location()
+		zone = p.cal.Location()
 	}
-	if r.Expires != "" {
-		d, err := retention.ParseExpires(r.Expires)
-		if err != nil {
-			return rules, err
-		}
-		rules.Expires = &d
-	}
-	return rules, nil
+	return snapshots.Rules(&p.s.Spec.Retention, zone, p.Options.ReadyTimeout)
 }
 
-func (p *pass) retentionSnapshots(items []snapshotv1.VolumeSnapshot) []retention.Snapshot {
-	active := map[types.UID]bool{}
-	for i := range p.runs {
-		if p.runs[i].Status.Phase != v1.PhaseCompleted {
-			active[p.runs[i].UID] = true
-		}
-	}
-	out := make([]retention.Snapshot, 0, len(items))
-	for i := range items {
-		s := &items[i]
-		seen := observe(&v1.SnapshotRun{}, s)
-		o := retention.Snapshot{
-			Name: s.Name, UID: string(s.UID), ClaimUID: s.Annotations[v1.AnnotationClaimUID], Created: s.CreationTimestamp.Time, CutAt: seen.CreationTime,
-			State: retention.Unfinished, Consistency: seen.Consistency,
-			Keep:           s.Labels[v1.LabelRetention] == v1.RetentionKeep,
-			RunActive:      active[types.UID(s.Annotations[v1.AnnotationRunUID])],
-			ContentSourced: s.Spec.Source.PersistentVolumeClaimName == nil,
-		}
-		if s.Spec.Source.PersistentVolumeClaimName != nil {
-			o.ClaimName = *s.Spec.Source.PersistentVolumeClaimName
-		}
-		switch {
-		case seen.Terminating:
-			o.State = retention.Terminating
-		case seen.Ready:
-			o.State = retention.Ready
-		case seen.Error != "" && !seen.Bound:
-			o.State = retention.Failed
-		}
-		out = append(out, o)
-	}
-	return out
-}
-
-func (p *pass) count(snapshots []retention.Snapshot) {
+func (p *pass) count(found []retention.Snapshot) {
 	all, ready := map[string]int{}, map[string]int{}
-	for i := range snapshots {
-		all[snapshots[i].ClaimName]++
-		if snapshots[i].State == retention.Ready {
-			ready[snapshots[i].ClaimName]++
+	for i := range found {
+		all[found[i].ClaimName]++
+		if found[i].State == retention.Ready {
+			ready[found[i].ClaimName]++
 		}
 	}
 	metrics.SetCurrent(p.s.Name, p.s.Namespace, all, ready)

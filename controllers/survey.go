@@ -3,29 +3,21 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/claims"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
-)
-
-const (
-	annotationProvisioner     = "volume.kubernetes.io/storage-provisioner"
-	annotationProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
-	annotationDefaultClass    = "snapshot.storage.kubernetes.io/is-default-class"
 )
 
 // surveyOnce surveys, but a run without hooks only once: its claims are listed at its beginning and not at every snapshot that changes.
@@ -181,122 +173,12 @@ func (r *RunReconciler) claims(ctx context.Context, s *v1.SnapshotSchedule) (tak
 	if err := r.Live.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, nil, fmt.Errorf("listing the claims of schedule %s/%s: %w", s.Namespace, s.Name, err)
 	}
+	if r.Options.Namespaced {
+		return claims.Choose(s, list.Items, nil, nil)
+	}
 	var classes snapshotv1.VolumeSnapshotClassList
-	if !r.Options.Namespaced {
-		if err := r.List(ctx, &classes); err != nil {
-			return nil, nil, fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
-		}
+	if err := r.List(ctx, &classes); err != nil {
+		return nil, nil, fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
 	}
-	for i := range list.Items {
-		c := &list.Items[i]
-		if c.Annotations[v1.AnnotationExclude] == "true" || !wantedClass(s, c) {
-			continue
-		}
-		why := ""
-		class := ""
-		switch {
-		case c.DeletionTimestamp != nil:
-			why = "is being deleted"
-		case c.Status.Phase != corev1.ClaimBound:
-			why = "is not bound"
-		case r.Options.Namespaced:
-			class = namedClass(s, c)
-		default:
-			driver, err := r.driver(ctx, c)
-			if err != nil {
-				return nil, nil, err
-			}
-			class, why = chooseClass(s, c, driver, classes.Items)
-		}
-		if why != "" {
-			leftOut = append(leftOut, fmt.Sprintf("claim %s %s", c.Name, why))
-			continue
-		}
-		taken = append(taken, run.Claim{Name: c.Name, UID: c.UID, ClassName: class})
-	}
-	slices.SortFunc(taken, func(a, b run.Claim) int { return cmp.Compare(a.Name, b.Name) })
-	return taken, leftOut, nil
-}
-
-func wantedClass(s *v1.SnapshotSchedule, c *corev1.PersistentVolumeClaim) bool {
-	if len(s.Spec.StorageClassNames) == 0 {
-		return true
-	}
-	return c.Spec.StorageClassName != nil && slices.Contains(s.Spec.StorageClassNames, *c.Spec.StorageClassName)
-}
-
-// driver of a bound claim; empty: its volume is not CSI.
-func (r *RunReconciler) driver(ctx context.Context, c *corev1.PersistentVolumeClaim) (string, error) {
-	for _, a := range []string{annotationProvisioner, annotationProvisionerBeta} {
-		if p := c.Annotations[a]; p != "" {
-			return p, nil
-		}
-	}
-	// A volume that was bound by hand has no provisioner: its PersistentVolume tells.
-	var pv corev1.PersistentVolume
-	err := r.Live.Get(ctx, types.NamespacedName{Name: c.Spec.VolumeName}, &pv)
-	if err == nil {
-		if pv.Spec.CSI != nil {
-			return pv.Spec.CSI.Driver, nil
-		}
-		return "", nil
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading PersistentVolume %s of claim %s/%s: %w", c.Spec.VolumeName, c.Namespace, c.Name, err)
-	}
-	if c.Spec.StorageClassName == nil {
-		return "", nil
-	}
-	var class storagev1.StorageClass
-	if err := r.Live.Get(ctx, types.NamespacedName{Name: *c.Spec.StorageClassName}, &class); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading StorageClass %s: %w", *c.Spec.StorageClassName, err)
-	}
-	return class.Provisioner, nil
-}
-
-// namedClass of a claim: its annotation, else the schedule's, unchecked. Empty: the snapshot controller finds the default.
-func namedClass(s *v1.SnapshotSchedule, c *corev1.PersistentVolumeClaim) string {
-	if name := c.Annotations[v1.AnnotationSnapshotClass]; name != "" || s.Spec.SnapshotTemplate == nil {
-		return name
-	}
-	return ptr.Deref(s.Spec.SnapshotTemplate.SnapshotClassName, "")
-}
-
-// chooseClass of a claim: its annotation, else the schedule's, else the default of its driver (empty: the snapshot controller finds it).
-// A schedule's class for another driver leaves the claim to its driver's default, so that one schedule works over mixed drivers.
-func chooseClass(s *v1.SnapshotSchedule, c *corev1.PersistentVolumeClaim, driver string, classes []snapshotv1.VolumeSnapshotClass) (class, why string) {
-	if driver == "" {
-		return "", "has a volume that is not CSI and cannot be snapshotted"
-	}
-	find := func(name string) *snapshotv1.VolumeSnapshotClass {
-		i := slices.IndexFunc(classes, func(k snapshotv1.VolumeSnapshotClass) bool { return k.Name == name })
-		if i < 0 {
-			return nil
-		}
-		return &classes[i]
-	}
-	if name := c.Annotations[v1.AnnotationSnapshotClass]; name != "" {
-		switch k := find(name); {
-		case k == nil:
-			return "", fmt.Sprintf("names VolumeSnapshotClass %s in its annotation %s, which does not exist", name, v1.AnnotationSnapshotClass)
-		case k.Driver != driver:
-			return "", fmt.Sprintf("names VolumeSnapshotClass %s in its annotation %s, which is for driver %s and not for %s", name, v1.AnnotationSnapshotClass, k.Driver, driver)
-		}
-		return name, ""
-	}
-	if t := s.Spec.SnapshotTemplate; t != nil && t.SnapshotClassName != nil && *t.SnapshotClassName != "" {
-		k := find(*t.SnapshotClassName)
-		if k == nil {
-			return "", fmt.Sprintf("cannot be taken: VolumeSnapshotClass %s of spec.snapshotTemplate.snapshotClassName does not exist", *t.SnapshotClassName)
-		}
-		if k.Driver == driver {
-			return k.Name, ""
-		}
-	}
-	for i := range classes {
-		if classes[i].Driver == driver && classes[i].Annotations[annotationDefaultClass] == "true" {
-			return "", ""
-		}
-	}
-	return "", fmt.Sprintf("cannot be taken: no default VolumeSnapshotClass for its driver %s", driver)
+	return claims.Choose(s, list.Items, classes.Items, func(c *corev1.PersistentVolumeClaim) (string, error) { return claims.Driver(ctx, r.Live, c) })
 }

@@ -385,6 +385,7 @@ func TestPreHooksThatWereAllRefusedHaveQuiescedNothing(t *testing.T) {
 func TestAPreHookThatStartedInOnePodOnlyMayHaveQuiescedIt(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t)
+	w.schedule.Status.Conditions = []metav1.Condition{{Type: v1.ConditionMayBeQuiesced, Status: "True", Reason: v1.ReasonGivenUp}}
 	w.onStart = func(w *world, e StartExec) *Outcome {
 		if e.Key.Stage == v1.StagePre && e.Target.Pod == w.pods[0].Pod {
 			return completed()

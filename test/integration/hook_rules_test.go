@@ -123,10 +123,25 @@ func TestAScheduleLearnsNothingOfPodsThatItsAccountMayNotExecInto(t *testing.T) 
 	o.podIn(elsewhere, "hidden-pod")
 	o.schedule("hourly", fmt.Sprintf(`{schedule: "0 * * * *", serviceAccountName: curious,
 		preHooks: [{name: present, namespace: %[1]s, podSelector: {}, command: [id]},
-			{name: missing, namespace: %[1]s, podSelector: {}, container: none, command: [id]}]}`, elsewhere))
+			{name: missing, namespace: %[1]s, podSelector: {}, container: none, command: [id]}],
+		postHooks: [{name: after, namespace: %[1]s, podSelector: {}, command: [id]}]}`, elsewhere))
 	o.tick(o.hour(0))
 	o.Expect(o.runs("hourly")[0].Status.Message).To(ContainSubstring("may not create pods/exec in namespace " + elsewhere))
-	o.Expect(fmt.Sprintf("%+v", o.runs("hourly")[0])).NotTo(ContainSubstring("hidden-pod"))
+	for _, mode := range []string{"TestHooks", "Release"} {
+		asked := object(t, runKind, o.namespace, "spec: {scheduleName: hourly, mode: "+mode+"}")
+		o.Expect(api.Create(t.Context(), asked)).To(Succeed())
+	}
+	o.will(func() []v1.SnapshotRun { return o.runs("hourly") }).Should(And(HaveLen(3), HaveEach(
+		HaveField("Status.Release", Not(BeNil())))))
+	for _, asked := range o.runs("hourly") {
+		if asked.Spec.Mode == v1.RunRelease {
+			o.will(func() string {
+				o.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(&asked), &asked)).To(Succeed())
+				return asked.Status.Message
+			}).Should(ContainSubstring("may not create pods/exec"), "it says what it waits for")
+		}
+	}
+	o.Expect(fmt.Sprintf("%+v", o.runs("hourly"))).NotTo(ContainSubstring("hidden-pod"))
 	o.Expect(fmt.Sprintf("%+v", o.read("hourly"))).NotTo(ContainSubstring("hidden-pod"))
 	o.Expect(fmt.Sprintf("%+v", o.eventsOf(""))).NotTo(ContainSubstring("hidden-pod"))
 }
