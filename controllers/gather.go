@@ -280,9 +280,9 @@ func execState(s hooks.State) run.ExecState {
 func (r *RunReconciler) look(ctx context.Context, o *v1.SnapshotRun) (*run.Look, error) {
 	pre, post := o.Status.Plan.PreHooks, o.Status.Plan.PostHooks
 	planned := slices.Concat(pre, post)
-	// The hooks may have been changed since the preflight. Of other namespaces only those learn who may run something there.
-	foreign := slices.DeleteFunc(slices.Clone(planned), func(h v1.PlannedHook) bool { return h.Namespace == o.Namespace })
-	refused, err := r.refusals(ctx, account(o.Namespace, r.Options.Hooks.Account(o.Status.Plan.ServiceAccountName)), foreign)
+	// The rights to other namespaces may have gone, or the record may have been written by somebody who never had them.
+	elsewhere := slices.DeleteFunc(slices.Clone(planned), func(h v1.PlannedHook) bool { return h.Namespace == o.Namespace })
+	refused, err := r.refusals(ctx, o.Namespace, o.Status.Plan.ServiceAccountName, elsewhere)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,7 +57,7 @@ func (r *RunReconciler) survey(ctx context.Context, o *v1.SnapshotRun, s *v1.Sna
 		pre = nil
 	}
 	all := slices.Concat(pre, post)
-	refused, err := r.refusals(ctx, account(s.Namespace, r.Options.Hooks.Account(s.Spec.ServiceAccountName)), all)
+	refused, err := r.refusals(ctx, s.Namespace, s.Spec.ServiceAccountName, all)
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +100,8 @@ func (r *RunReconciler) resolve(ctx context.Context, planned []v1.PlannedHook, p
 	return out, nil
 }
 
-// refusals of the hooks' namespaces, in words: where the account may not exec. One question per namespace.
-func (r *RunReconciler) refusals(ctx context.Context, acting hooks.Account, planned []v1.PlannedHook) (map[string]string, error) {
+// refusals of the hooks' namespaces, in words: where hooks of namespace own may not run as the account that is named. One question per namespace.
+func (r *RunReconciler) refusals(ctx context.Context, own, named string, planned []v1.PlannedHook) (map[string]string, error) {
 	asked, refused := map[string]bool{}, map[string]string{}
 	for i := range planned {
 		ns := planned[i].Namespace
@@ -108,7 +109,11 @@ func (r *RunReconciler) refusals(ctx context.Context, acting hooks.Account, plan
 			continue
 		}
 		asked[ns] = true
-		allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, acting)
+		if !r.Options.Hooks.Reach(own, ns, named) {
+			refused[ns] = fmt.Sprintf("a hook in namespace %s needs spec.serviceAccountName", ns)
+			continue
+		}
+		allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, account(own, r.Options.Hooks.Account(named)))
 		if err != nil {
 			return nil, fmt.Errorf("asking for the right to run hooks in namespace %s: %w", ns, err)
 		}
@@ -120,24 +125,33 @@ func (r *RunReconciler) refusals(ctx context.Context, acting hooks.Account, plan
 }
 
 // resolveAllowed resolves the hooks that may run. Of a namespace where the schedule may run nothing it must learn nothing either: the
-// pods there are not looked up.
+// pods there are not looked up. One where the operator may not look them up is a problem of the hooks there.
 func (r *RunReconciler) resolveAllowed(ctx context.Context, planned []v1.PlannedHook, refused map[string]string, prefer map[string]types.UID) ([]run.HookTargets, error) {
 	out := make([]run.HookTargets, len(planned))
-	var allowed []v1.PlannedHook
-	var places []int
+	places := map[string][]int{}
 	for i := range planned {
 		if why, ok := refused[planned[i].Namespace]; ok {
 			out[i].Problems = []run.Problem{{Reason: v1.ReasonForbidden, Message: why}}
 			continue
 		}
-		allowed, places = append(allowed, planned[i]), append(places, i)
+		places[planned[i].Namespace] = append(places[planned[i].Namespace], i)
 	}
-	resolved, err := r.resolve(ctx, allowed, prefer)
-	if err != nil {
-		return nil, err
-	}
-	for j, i := range places {
-		out[i] = resolved[j]
+	for _, at := range places {
+		var together []v1.PlannedHook
+		for _, i := range at {
+			together = append(together, planned[i])
+		}
+		resolved, err := r.resolve(ctx, together, prefer)
+		if err != nil && !apierrors.IsForbidden(err) {
+			return nil, err
+		}
+		for j, i := range at {
+			if err != nil {
+				out[i].Problems = []run.Problem{{Reason: v1.ReasonForbidden, Message: err.Error()}}
+				continue
+			}
+			out[i] = resolved[j]
+		}
 	}
 	return out, nil
 }

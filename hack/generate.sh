@@ -30,3 +30,6 @@ done
 for section in snapshots hooks cluster; do
   awk -v s="$section" '/^# ---- / {on = ($3 == s ":"); next} on {print}' config/rbac/role.yaml > "$out/helm/stillpoint/files/rules-$section.yaml"
 done
+
+# The chart's admission policy is the one of config/admission.
+awk 'spec {print} /^spec:$/ {spec = 1}' config/admission/policy.yaml > "$out/helm/stillpoint/files/admission.yaml"

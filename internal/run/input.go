@@ -63,6 +63,12 @@ type HookRules struct {
 // Account that hooks run as: the schedule's own, or the default one; empty: the operator itself.
 func (r HookRules) Account(named string) string { return orDefault(named, r.DefaultAccount) }
 
+// Reach reports whether hooks of a schedule or run in namespace own may run in a namespace: in their own, and in others as an account, whose
+// rights then decide.
+func (r HookRules) Reach(own, namespace, account string) bool {
+	return namespace == own || r.Account(account) != "" || r.CrossNamespace
+}
+
 // World is what was seen. Which parts are filled in is what Needs asked for.
 type World struct {
 	// Draining: the operator is about to stop; nothing new is planned.

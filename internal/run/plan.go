@@ -82,7 +82,7 @@ func planHook(s *v1.SnapshotSchedule, rules HookRules, h *v1.Hook, field, name s
 	if len(h.Command) == 0 || h.Command[0] == "" {
 		return p, fmt.Errorf("%s.command is missing: name the program to run", field)
 	}
-	if p.Namespace != s.Namespace && rules.Account(s.Spec.ServiceAccountName) == "" && !rules.CrossNamespace {
+	if !rules.Reach(s.Namespace, p.Namespace, s.Spec.ServiceAccountName) {
 		return p, fmt.Errorf("%s.namespace is %q and the schedule's is %q: a hook in another namespace needs spec.serviceAccountName, whose rights then decide",
 			field, p.Namespace, s.Namespace)
 	}
