@@ -55,7 +55,7 @@ type options struct {
 	maxHooks                             int
 	releaseDeadline, readyTimeout, drain time.Duration
 	workers                              int
-	version                              bool
+	version, preflight                   bool
 	log                                  zap.Options
 }
 
@@ -80,6 +80,7 @@ func parseFlags() *options {
 	flag.DurationVar(&o.readyTimeout, "ready-timeout", 24*time.Hour, "How long a run waits for its snapshots to become ready.")
 	flag.DurationVar(&o.drain, "drain-timeout", 30*time.Second, "After SIGTERM: how long active runs may take to release their applications before the operator stops. Keep it below the pod's terminationGracePeriodSeconds.")
 	flag.IntVar(&o.workers, "workers", 16, "How many schedules, and how many runs, are worked on at a time.")
+	flag.BoolVar(&o.preflight, "preflight", false, "Ask the API server whether the installation has all that it needs, print the answers and exit. It changes nothing.")
 	flag.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.log.BindFlags(flag.CommandLine)
 	flag.Parse()
@@ -107,6 +108,9 @@ func start(o *options) error {
 	// The API server's own priority and fairness rules protect it better than a limit here, and a quiesced application would wait.
 	cfg.QPS = -1
 	cfg.UserAgent = "stillpoint/" + build.Version
+	if o.preflight {
+		return checkInstallation(context.Background(), cfg, o, time.Now(), os.Stdout)
+	}
 	realClock := clock.RealClock{}
 
 	engine, pool, err := hookEngine(cfg, o, realClock)

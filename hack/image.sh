@@ -7,7 +7,7 @@ for platform in ${platforms//,/ }; do
   echo "building stillpoint for $platform"
   GOOS=${platform%/*} GOARCH=${platform#*/} hack/build.sh "$version" "dist/image/${platform//\//_}/stillpoint" .
 done
-for tool in docker podman buildah; do
+for tool in ${BUILDER:-docker podman buildah}; do
   command -v $tool >/dev/null || continue
   echo "building $image with $tool"
   case $tool,$platforms in
