@@ -176,6 +176,9 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 				return ctrl.Result{}, client.IgnoreNotFound(err)
 			}
 			r.report(ctx, current, next)
+			if d.Anew {
+				r.Hooks.Pool.Forget(cached.UID)
+			}
 			current, mem.latest = next, next
 		case len(d.Act) > 0:
 			if reflect.DeepEqual(d, last) {

@@ -282,7 +282,7 @@ func (m *machine) backoff(s step, t *v1.TargetStatus) time.Duration {
 		limit = maxPostBackoff
 	}
 	d := limit
-	if n := t.Attempts - 1; n < 6 {
+	if n := max(0, t.Attempts-1); n < 6 {
 		d = min(limit, firstBackoff<<n)
 	}
 	f := fnv.New32a()

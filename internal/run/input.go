@@ -210,6 +210,9 @@ type Outcome struct {
 type Decision struct {
 	// Persist is the whole new status.
 	Persist *v1.SnapshotRunStatus
+	// Anew, with Persist: the old record could not be carried on and is begun anew. Once that is persisted, what this process knows of the old one's
+	// attempts is to be forgotten, since the new ones have the same keys.
+	Anew bool
 	// Act are effects to carry out, in any order.
 	Act []Effect
 	// Wait is when to look again if no event comes first; zero: only on an event.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,7 +115,7 @@ func (m *machine) newPlan() *v1.RunPlan {
 		ServiceAccountName:     m.Config.Hooks.Account(s.Spec.ServiceAccountName),
 		SnapshotTimeoutSeconds: ptr.Deref(s.Spec.SnapshotTimeoutSeconds, defaultSnapshotTimeout),
 		MaxQuiesceSeconds:      ptr.Deref(s.Spec.MaxQuiesceSeconds, 0),
-		ReleaseDeadlineSeconds: int32(min(m.Config.ReleaseDeadline/time.Second, math.MaxInt32)), //nolint:gosec // bounded in the same expression
+		ReleaseDeadlineSeconds: int32(min(m.Config.ReleaseDeadline/time.Second, maxReleaseDeadline)), //nolint:gosec // bounded in the same expression
 	}
 	if t := s.Spec.SnapshotTemplate; t != nil {
 		p.SnapshotTemplate = *t.DeepCopy()
