@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -179,7 +179,7 @@ func (p *pass) event(typ, reason, action, format string, args ...any) {
 
 // persist the status, if it changed, and then tell the world.
 func (p *pass) persist(ctx context.Context) error {
-	if !reflect.DeepEqual(&p.s.Status, p.st) {
+	if !equality.Semantic.DeepEqual(&p.s.Status, p.st) { // which knows that a time is the same in any zone
 		before := p.s.DeepCopy()
 		p.s.Status = *p.st
 		if err := p.Status().Patch(ctx, p.s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
