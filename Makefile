@@ -92,3 +92,7 @@ cluster-down: ## Stop the local cluster and remove its data
 .PHONY: image
 image: ## Build the container image IMAGE with docker, podman or buildah, whichever is there; PLATFORMS=linux/amd64,linux/arm64 for more than this machine's
 	@hack/image.sh '$(IMAGE)' '$(VERSION)' '$(PLATFORMS)'
+
+.PHONY: release
+release: ## Leave a release in dist/release: plugin, operator, chart, install.yaml, SBOM, checksums (minutes: it builds for six platforms)
+	@hack/release.sh '$(VERSION)'

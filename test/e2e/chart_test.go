@@ -91,7 +91,7 @@ func TestTheChart(t *testing.T) {
 		}
 	})
 	// The CRDs are those of the other tests; the release takes them over, as it does snapscheduler's.
-	settings := []string{"--namespace", w.ns, "--set", "image.image=" + operatorImage, "--set", "image.pullPolicy=Never", "--wait", "--timeout", "2m", "--take-ownership"}
+	settings := []string{"--namespace", w.ns, "--set", "image.image=" + operatorImage, "--set", "image.pullPolicy=Never", "--wait", "--timeout", "2m", "--take-ownership", "--force-conflicts"}
 
 	helm(append([]string{"install", release, "test/e2e/" + previousChart}, settings...)...)
 	db := w.app("db")
