@@ -13,6 +13,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
@@ -85,7 +86,8 @@ func (s *schema) unknown(fields map[string]any) []string {
 // check an object that is about to be created.
 func (s *schema) check(ctx context.Context, fields map[string]any) field.ErrorList {
 	fields = runtime.DeepCopyJSON(fields)
-	delete(fields, "status") // the API server drops it
+	delete(fields, "status") // the API server drops it, and nulls where there can be none
+	defaulting.PruneNonNullableNullsWithoutDefaults(fields, s.structural)
 	var errs field.ErrorList
 	if meta, found, err := objectmeta.GetObjectMeta(fields, false); err != nil {
 		errs = append(errs, field.Invalid(field.NewPath("metadata"), nil, err.Error()))

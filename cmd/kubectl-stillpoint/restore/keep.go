@@ -33,6 +33,11 @@ func Keep(o metav1.Object, claim string) bool {
 	return true
 }
 
+// Holds says whether a snapshot is protected for the sake of a claim of that name.
+func Holds(o metav1.Object, claim string) bool {
+	return slices.Contains(restoring(o.GetAnnotations()), claim)
+}
+
 // Done takes the protection off again, if no other restore needs it and it is not a person's, and says whether it changed the object.
 func Done(o metav1.Object, claim string) bool {
 	labels, annotations := o.GetLabels(), o.GetAnnotations()
