@@ -22,8 +22,9 @@ help: ## Show this list
 	  /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
-build: ## Build the operator as bin/stillpoint
+build: ## Build the operator as bin/stillpoint, and the plugin as bin/kubectl-stillpoint
 	@hack/build.sh '$(VERSION)' bin/stillpoint .
+	@hack/build.sh '$(VERSION)' bin/kubectl-stillpoint ./cmd/kubectl-stillpoint
 
 .PHONY: generate
 generate: ## Write the generated files: deep copies, CRDs, and their copies in config/default and the chart

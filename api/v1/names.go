@@ -29,6 +29,12 @@ const (
 	// Every new value is acted on once.
 	AnnotationRelease = "snapscheduler.backube/release"
 
+	// AnnotationRestoring on a VolumeSnapshot: the claims that are being made from it, by name, with commas between. While it is there, the value
+	// RetentionKeep of LabelRetention is the restore's own and goes with it; without it, a person set the label.
+	AnnotationRestoring = "snapscheduler.backube/restoring"
+	// AnnotationRestoredFrom on a PersistentVolumeClaim: the VolumeSnapshot that it was made from.
+	AnnotationRestoredFrom = "snapscheduler.backube/restored-from"
+
 	// AnnotationRetry on a SnapshotRun: how often its slot was tried before (runRetryLimit).
 	AnnotationRetry = "snapscheduler.backube/retry"
 
