@@ -10,6 +10,7 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -114,6 +115,10 @@ func (r *RunReconciler) refusals(ctx context.Context, own, named string, planned
 			continue
 		}
 		allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, account(own, r.Options.Hooks.Account(named)))
+		if apierrors.IsForbidden(err) {
+			refused[ns] = fmt.Sprintf("no hook can run in namespace %s: the operator itself has no rights there", ns)
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("asking for the right to run hooks in namespace %s: %w", ns, err)
 		}

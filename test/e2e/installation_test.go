@@ -108,7 +108,7 @@ func TestTwoNamespacedInstallationsWorkSideBySideWithRolesAlone(t *testing.T) {
 		s.ServiceAccountName, s.PreHooks[0].Namespace = "snapshots", none.ns
 	})
 	o := a.ends(a.start(beyond), v1.ResultFailed)
-	a.expectReason(o, "freeze", v1.ReasonForbidden, "the operator itself has no rights in that namespace")
+	a.expectReason(o, "freeze", v1.ReasonForbidden, "the operator itself has no rights there")
 	none.Expect(api.Get(t.Context(), keyOf(foreign), foreign)).To(Succeed())
 	none.Expect(foreign.Status).To(Equal(v1.SnapshotScheduleStatus{}), "nobody works there")
 }
