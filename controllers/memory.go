@@ -29,6 +29,8 @@ type runMemory struct {
 	creates   map[string]run.CreateFailure
 	tries     map[string]int
 	leftovers map[types.UID]bool // deleted by this process
+	making    map[string]*making // snapshots that this process creates, by name
+	began     time.Time          // when this process first saw the run
 }
 
 type seenSnapshot struct {
@@ -36,7 +38,7 @@ type seenSnapshot struct {
 	at     time.Time
 }
 
-func (m *memory) of(uid types.UID) *runMemory {
+func (m *memory) of(uid types.UID, now time.Time) *runMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.runs == nil {
@@ -44,7 +46,8 @@ func (m *memory) of(uid types.UID) *runMemory {
 	}
 	r := m.runs[uid]
 	if r == nil {
-		r = &runMemory{snapshots: map[string]seenSnapshot{}, creates: map[string]run.CreateFailure{}, tries: map[string]int{}, leftovers: map[types.UID]bool{}}
+		r = &runMemory{snapshots: map[string]seenSnapshot{}, creates: map[string]run.CreateFailure{}, tries: map[string]int{}, leftovers: map[types.UID]bool{},
+			making: map[string]*making{}, began: now}
 		m.runs[uid] = r
 	}
 	return r

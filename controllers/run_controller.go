@@ -28,6 +28,7 @@ import (
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/metrics"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
@@ -116,6 +117,8 @@ func rateLimiter() workqueue.TypedRateLimiter[ctrl.Request] {
 
 // forwardWakeUps of the exec pool and the lock table to the work queue.
 func (r *RunReconciler) forwardWakeUps(ctx context.Context) error {
+	metrics.Leads(true, r.poolStats) // what is added to the manager runs with the lease
+	defer metrics.Leads(false, r.poolStats)
 	for {
 		var names []types.NamespacedName
 		select {
@@ -136,6 +139,12 @@ func (r *RunReconciler) forwardWakeUps(ctx context.Context) error {
 	}
 }
 
+func (r *RunReconciler) poolStats() metrics.Pool {
+	s := r.Hooks.Pool.Stats()
+	lane := func(l hooks.Lane) metrics.Lane { return metrics.Lane{InFlight: s.Busy[l], Queued: s.Queued[l]} }
+	return metrics.Pool{Quiesce: lane(hooks.LaneQuiesce), Release: lane(hooks.LaneRelease), Held: s.Held}
+}
+
 func runOfSnapshot(_ context.Context, o client.Object) []ctrl.Request {
 	name := o.GetAnnotations()[v1.AnnotationRun]
 	if name == "" {
@@ -154,7 +163,7 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.rebuild.Do(func() { r.rebuildLocks(ctx) })
-	mem := r.memory.of(cached.UID)
+	mem := r.memory.of(cached.UID, r.Clock.Now())
 	current := mem.fresher(&cached)
 	var last run.Decision
 	for range maxSteps {
@@ -162,6 +171,7 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		if err != nil {
 			return ctrl.Result{}, err
 		}
+		watchSnapshots(current, mem, in.World.Snapshots, in.Now)
 		d := run.Decide(in)
 		switch {
 		case d.Persist != nil:
@@ -173,7 +183,7 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			if err != nil {
 				return ctrl.Result{}, client.IgnoreNotFound(err)
 			}
-			r.report(ctx, current, next)
+			r.report(ctx, current, next, mem)
 			current, mem.latest = next, next
 		case len(d.Act) > 0:
 			if reflect.DeepEqual(d, last) {

@@ -107,12 +107,12 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	var s v1.SnapshotSchedule
 	if err := r.Get(ctx, req.NamespacedName, &s); err != nil {
 		if apierrors.IsNotFound(err) {
-			metrics.Forget(req.Name, req.Namespace)
+			return ctrl.Result{}, r.leave(ctx, req.NamespacedName)
 		}
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, err
 	}
 	if s.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil // its runs are deleted with it and go to their release
+		return ctrl.Result{}, r.leave(ctx, req.NamespacedName) // its runs are deleted with it and go to their release
 	}
 	p := &pass{ScheduleReconciler: r, s: &s, st: s.Status.DeepCopy(), now: r.Clock.Now()}
 	var runs v1.SnapshotRunList
@@ -131,6 +131,7 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		}
 		return ctrl.Result{}, errors.Join(err, slotErr, retentionErr)
 	}
+	metrics.SetState(metricsName(&s, s.Name), p.state(retentionErr != nil), p.now)
 	// Only now: what the old runs said is in the status.
 	if err := errors.Join(slotErr, retentionErr, p.pruneRuns(ctx)); err != nil {
 		return ctrl.Result{}, err
@@ -152,6 +153,14 @@ type pass struct {
 	events []func() // sent once the status is written
 	// announced is the repetition of a run that this pass writes into the status and the next one creates.
 	announced string
+	// for the metrics: the snapshots by state and claim; the newest run; until when the application may be quiesced by it, or since when a release
+	// is given up; nothing was deleted that should be, for the clocks differ.
+	snapshots       map[metrics.SnapshotState]metrics.Snapshots
+	claims          map[string]metrics.Claim
+	newest          *v1.SnapshotRun
+	active          *v1.SnapshotRun
+	quiesceDeadline time.Time
+	retentionPaused bool
 	// invalid: the reason and message of what the user has to mend.
 	invalidReason, invalidMessage string
 	// parsed calendar; false: it is not valid.
@@ -168,11 +177,7 @@ func (p *pass) wakeAt(t time.Time) {
 func (p *pass) after(f func()) { p.events = append(p.events, f) }
 
 func (p *pass) event(typ, reason, action, format string, args ...any) {
-	note := fmt.Sprintf(format, args...)
-	if len(note) > maxNote {
-		note = note[:maxNote-3] + "..."
-	}
-	p.after(func() { p.Recorder.Eventf(p.s, nil, typ, reason, action, "%s", note) })
+	p.after(func() { p.Recorder.Eventf(p.s, nil, typ, reason, action, "%s", note(format, args...)) })
 }
 
 // persist the status, if it changed, and then tell the world.
