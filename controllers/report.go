@@ -9,9 +9,11 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
@@ -97,6 +99,24 @@ func (r *RunReconciler) report(ctx context.Context, before, after *v1.SnapshotRu
 	if schedule != nil {
 		measure(before, after, schedule, mem.began, r.Clock.Now())
 	}
+}
+
+// reportUnanswered reports a write that was answered with an error and was done all the same. Nobody but this process writes a run's status.
+func (r *RunReconciler) reportUnanswered(ctx context.Context, mem *runMemory) error {
+	var now v1.SnapshotRun
+	before := mem.unanswered
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(before), &now); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading SnapshotRun %s/%s after a write that failed: %w", before.Namespace, before.Name, err)
+	}
+	mem.unanswered = nil
+	if now.UID != before.UID {
+		return nil
+	}
+	mem.latest = &now
+	if !equality.Semantic.DeepEqual(now.Status, before.Status) {
+		r.report(ctx, before, &now, mem)
+	}
+	return nil
 }
 
 // knownSchedule of a run as the cache has it; nil: it is gone, or so new that nobody knows it yet.

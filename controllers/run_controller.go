@@ -159,11 +159,17 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	if err := r.Get(ctx, req.NamespacedName, &cached); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.locks.dropName(req.NamespacedName)
+			r.memory.forgetName(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.rebuild.Do(func() { r.rebuildLocks(ctx) })
-	mem := r.memory.of(cached.UID, r.Clock.Now())
+	mem := r.memory.of(&cached, r.Clock.Now())
+	if mem.unanswered != nil {
+		if err := r.reportUnanswered(ctx, mem); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	current := mem.fresher(&cached)
 	var last run.Decision
 	for range maxSteps {
@@ -176,6 +182,9 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		switch {
 		case d.Persist != nil:
 			next, err := r.persist(ctx, current, d.Persist)
+			if err != nil {
+				mem.unanswered = current
+			}
 			if apierrors.IsConflict(err) {
 				// Somebody wrote in between, a person or another leader: look again when the cache has it.
 				return ctrl.Result{RequeueAfter: repeatDelay}, nil
@@ -202,7 +211,8 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			}
 			current = next
 		default:
-			if current.Status.Phase == v1.PhaseCompleted {
+			// Not before the cache shows it: until then an older run may come here again, and is not to be taken for news.
+			if cached.Status.Phase == v1.PhaseCompleted {
 				r.forget(cached.UID)
 			}
 			return r.waitUntil(d.Wait), nil

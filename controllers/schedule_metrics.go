@@ -52,20 +52,12 @@ func (p *pass) state(retentionFailed bool) metrics.State {
 
 func timeOf(t *metav1.Time) time.Time { return ptr.Deref(t, metav1.Time{}).Time }
 
-// successDue is by when a run must have succeeded: two slots after the last success, or after the schedule began. A run that found nothing to
-// take, and left nothing out, is as good as one that succeeded.
+// successDue is by when a run must have succeeded: two slots after the last success, or after the schedule began.
 func (p *pass) successDue() time.Time {
 	since := timeOf(p.st.ScheduledSince)
-	candidates := []*metav1.Time{p.st.LastSuccessTime}
-	last := meta.FindStatusCondition(p.st.Conditions, v1.ConditionLastRunSucceeded)
-	if last != nil && last.Reason == string(v1.ResultSkipped) && len(p.st.ClaimsLeftOut) == 0 {
-		candidates = append(candidates, p.st.LastCompletionTime)
-	}
-	for _, t := range candidates {
-		// One in the future is of a clock that was wrong.
-		if t != nil && t.After(since) && !t.After(p.now) {
-			since = t.Time
-		}
+	// One in the future is of a clock that was wrong.
+	if last := p.st.LastSuccessTime; last != nil && last.After(since) && !last.After(p.now) {
+		since = last.Time
 	}
 	if since.IsZero() || !p.calOK {
 		return time.Time{}
@@ -172,5 +164,7 @@ func (r *ScheduleReconciler) leave(ctx context.Context, key types.NamespacedName
 		}
 	}
 	metrics.Forget(name)
+	r.unanswered.Delete(key)
+	r.written.Delete(key)
 	return nil
 }

@@ -137,6 +137,10 @@ func (p *pass) lastRun(o *v1.SnapshotRun) {
 		status = metav1.ConditionTrue
 	case v1.ResultSkipped:
 		status = metav1.ConditionUnknown
+		if p.st.ScheduledSince != nil && len(o.Status.ClaimsLeftOut) == 0 {
+			// There was nothing to take: that no run has succeeded is no fault.
+			p.st.ScheduledSince = p.st.LastCompletionTime.DeepCopy()
+		}
 	case v1.ResultFailed, v1.ResultPartiallyFailed:
 	}
 	message := "run " + o.Name

@@ -242,8 +242,8 @@ type SnapshotScheduleStatus struct {
 	// nextSnapshotTime is the next slot.
 	// +optional
 	NextSnapshotTime *metav1.Time `json:"nextSnapshotTime,omitempty"`
-	// scheduledSince is since when the slots of the present calendar count: the schedule's creation, the end of its being disabled or not
-	// valid, or an edit that moved its next slot. A schedule that does not run has none.
+	// scheduledSince is since when a run should have succeeded: the schedule's creation, the end of its being disabled or not valid, an edit
+	// that moved its next slot, or a run that found nothing to take. A schedule that does not run has none.
 	// +optional
 	ScheduledSince *metav1.Time `json:"scheduledSince,omitempty"`
 	// lastSuccessTime is when the newest succeeded run completed.
