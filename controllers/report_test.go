@@ -14,15 +14,19 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
 // told collects events as "Kind Reason: note".
-type told []string
+type told struct {
+	recorder.EventRecorder
+	events []string
+}
 
 func (l *told) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
-	*l = append(*l, fmt.Sprintf("%T %s: %s", regarding, reason, fmt.Sprintf(note, args...)))
+	l.events = append(l.events, fmt.Sprintf("%T %s: %s", regarding, reason, fmt.Sprintf(note, args...)))
 }
 
 func TestASlotWithoutHooksThatIsOverAtOnceIsOneEvent(t *testing.T) {
@@ -40,13 +44,13 @@ func TestASlotWithoutHooksThatIsOverAtOnceIsOneEvent(t *testing.T) {
 	mem := r.memory.of(before, now)
 
 	r.report(t.Context(), before, after, mem)
-	g.Expect(*events).To(Equal(told{"*v1.SnapshotSchedule RunSucceeded: run plain-202603011200: snapshots ready: 1"}))
+	g.Expect(events.events).To(Equal([]string{"*v1.SnapshotSchedule RunSucceeded: run plain-202603011200: snapshots ready: 1"}))
 
 	// A run of a schedule that is gone is told of by nobody.
-	*events = nil
+	events.events = nil
 	before.Spec.ScheduleName, after.Spec.ScheduleName = "gone", "gone"
 	r.report(t.Context(), before, after, mem)
-	g.Expect(*events).To(BeEmpty())
+	g.Expect(events.events).To(BeEmpty())
 }
 
 func TestANoteIsCutBetweenCharacters(t *testing.T) {
