@@ -27,6 +27,7 @@ fi
 
 echo "go.mod and go.sum"
 go mod tidy -diff || fail "go.mod or go.sum is not tidy: run make tidy"
+go -C hack/tools/dashboards mod tidy -diff || fail "hack/tools/dashboards: go.mod or go.sum is not tidy: run go mod tidy there"
 
 echo "formatting"
 unformatted=$(find . -name '*.go' -not -path './.git/*' -not -path './bin/*' -exec gofmt -s -l {} +)
@@ -40,7 +41,7 @@ helm template stillpoint helm/stillpoint --namespace stillpoint-system -f hack/t
 
 echo "kustomizations"
 kustomize() { go tool -modfile=hack/tools/kustomize/go.mod kustomize "$@"; }
-for d in config/default config/samples; do
+for d in config/default config/samples config/prometheus; do
   kustomize build "$d" > "$tmp/$(basename "$d").yaml" || fail "kustomize build $d"
 done
 
