@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -31,43 +33,54 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/controllers"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/build"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // leaseName is snapscheduler's: while a cluster migrates, only one of the two operators works.
 const leaseName = "cd2d8e9f.backube"
 
-// version is set by the build.
-var version = "dev"
-
 type options struct {
 	metricsAddress, probeAddress         string
+	pprofAddress                         string
 	metricsSecure, http2                 bool
 	leaderElect                          bool
 	leaderNamespace                      string
 	ownerReferences                      bool
+	watchNamespaces                      string
+	enableHooks, recordOutput            bool
+	defaultAccount                       string
+	crossNamespace                       bool
 	execProtocol                         string
 	maxHooks                             int
 	releaseDeadline, readyTimeout, drain time.Duration
 	workers                              int
-	version                              bool
+	version, preflight                   bool
 	log                                  zap.Options
 }
 
 func parseFlags() *options {
 	o := &options{}
 	flag.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "Address of the metrics endpoint; 0 turns it off.")
+	flag.StringVar(&o.pprofAddress, "pprof-bind-address", "0", "Address of Go's profiling endpoint, which is not authenticated: a loopback address is safest. 0 turns it off.")
 	flag.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health endpoints /healthz and /readyz.")
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", true, "Serve metrics over TLS, to clients that are authenticated and authorized by the API server.")
 	flag.BoolVar(&o.http2, "enable-http2", false, "Allow HTTP/2 on the metrics endpoint.")
 	flag.BoolVar(&o.leaderElect, "leader-elect", true, "Let one of several operators work at a time. Hooks need it: without it, schedules with hooks are refused.")
 	flag.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "Namespace of the lease; default: the operator's own.")
 	flag.BoolVar(&o.ownerReferences, "enable-owner-references", false, "Let schedules own their snapshots, where spec.snapshotTemplate.ownerReferencePolicy says nothing: deleting a schedule then deletes its snapshots.")
+	flag.StringVar(&o.watchNamespaces, "watch-namespaces", "", "Comma-separated namespaces to work in, with rights in these alone; default: all namespaces.")
+	flag.BoolVar(&o.enableHooks, "enable-hooks", true, "Run hooks. Without it the operator needs no right to exec; runs of schedules with hooks fail, without a snapshot.")
+	flag.StringVar(&o.defaultAccount, "default-hook-service-account", "", "ServiceAccount, in the schedule's namespace, as which hooks run if spec.serviceAccountName is empty. With it, no hook runs as the operator itself.")
+	flag.BoolVar(&o.crossNamespace, "allow-cross-namespace-hooks", false, "Let hooks that run as the operator itself reach pods of other namespaces than the schedule's. Whoever may write a schedule may then run commands in every pod.")
+	flag.BoolVar(&o.recordOutput, "record-hook-output", true, "Keep the end of every command's output in the run's status.")
 	flag.StringVar(&o.execProtocol, "exec-protocol", string(hooks.ProtocolAuto), "Protocol of hooks: auto (WebSocket, else SPDY), websocket or spdy. Held hooks need WebSocket.")
 	flag.IntVar(&o.maxHooks, "max-concurrent-hooks", 64, "How many pre hook commands run at a time. Releases have a lane of their own.")
 	flag.DurationVar(&o.releaseDeadline, "release-deadline", time.Hour, "How long post hooks are repeated before they are given up.")
 	flag.DurationVar(&o.readyTimeout, "ready-timeout", 24*time.Hour, "How long a run waits for its snapshots to become ready.")
 	flag.DurationVar(&o.drain, "drain-timeout", 30*time.Second, "After SIGTERM: how long active runs may take to release their applications before the operator stops. Keep it below the pod's terminationGracePeriodSeconds.")
 	flag.IntVar(&o.workers, "workers", 16, "How many schedules, and how many runs, are worked on at a time.")
+	flag.BoolVar(&o.preflight, "preflight", false, "Ask the API server whether the installation has all that it needs, print the answers and exit. It changes nothing.")
 	flag.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.log.BindFlags(flag.CommandLine)
 	flag.Parse()
@@ -77,7 +90,7 @@ func parseFlags() *options {
 func main() {
 	o := parseFlags()
 	if o.version {
-		fmt.Println("stillpoint", version)
+		fmt.Println("stillpoint", build.String())
 		return
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.log)))
@@ -94,7 +107,10 @@ func start(o *options) error {
 	}
 	// The API server's own priority and fairness rules protect it better than a limit here, and a quiesced application would wait.
 	cfg.QPS = -1
-	cfg.UserAgent = "stillpoint/" + version
+	cfg.UserAgent = "stillpoint/" + build.Version
+	if o.preflight {
+		return checkInstallation(context.Background(), cfg, o, time.Now(), os.Stdout)
+	}
 	realClock := clock.RealClock{}
 
 	engine, pool, err := hookEngine(cfg, o, realClock)
@@ -104,7 +120,15 @@ func start(o *options) error {
 	skew := controllers.NewClockSkew(realClock)
 	mgrConfig := rest.CopyConfig(cfg)
 	mgrConfig.Wrap(skew.Wrap)
-	mgr, err := newManager(mgrConfig, o)
+	namespaces, err := o.namespaces()
+	if err != nil {
+		return err
+	}
+	rules, err := o.hookRules()
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(mgrConfig, o, namespaces)
 	if err != nil {
 		return err
 	}
@@ -113,10 +137,6 @@ func start(o *options) error {
 	if err := controllers.AddIndexes(ctx, mgr); err != nil {
 		return fmt.Errorf("adding indexes to the cache: %w", err)
 	}
-	hooksOff := ""
-	if !o.leaderElect {
-		hooksOff = "this operator runs without --leader-elect, so that two of them could run the same hook"
-	}
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("reading the host's name: %w", err)
@@ -124,11 +144,11 @@ func start(o *options) error {
 	runs := &controllers.RunReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("stillpoint"), Clock: realClock, Hooks: engine,
 		Options: controllers.RunOptions{ReleaseDeadline: o.releaseDeadline, ReadyTimeout: o.readyTimeout, OwnerReferences: o.ownerReferences,
-			HooksOff: hooksOff, Workers: o.workers, Process: fmt.Sprintf("%s_%s", host, uuid.NewUUID())},
+			Hooks: rules, ForgetOutput: !o.recordOutput, Namespaced: len(namespaces) > 0, Workers: o.workers, Process: fmt.Sprintf("%s_%s", host, uuid.NewUUID())},
 	}
 	schedules := &controllers.ScheduleReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("stillpoint"), Clock: realClock, Skew: skew.Skew,
-		Options: controllers.ScheduleOptions{ReadyTimeout: o.readyTimeout, Workers: o.workers}, Draining: runs.Draining,
+		Options: controllers.ScheduleOptions{ReadyTimeout: o.readyTimeout, Hooks: rules, Workers: o.workers}, Draining: runs.Draining,
 	}
 	err = errors.Join(
 		mgr.Add(manager.RunnableFunc(pool.Run)), // with the lease only: an exec belongs to the process that leads
@@ -141,11 +161,37 @@ func start(o *options) error {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	go stopOnSignal(ctx, stop, mgr.Elected(), runs, o.drain, realClock)
-	ctrl.Log.WithName("setup").Info("The operator starts", "version", version)
+	ctrl.Log.WithName("setup").Info("The operator starts", "version", build.String())
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}
 	return nil
+}
+
+// namespaces to work in; none: all.
+func (o *options) namespaces() ([]string, error) {
+	var out []string
+	for _, ns := range strings.FieldsFunc(o.watchNamespaces, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if wrong := validation.IsDNS1123Label(ns); len(wrong) > 0 {
+			return nil, fmt.Errorf("--watch-namespaces names %q, which is no namespace: %s", ns, wrong[0])
+		}
+		out = append(out, ns)
+	}
+	return out, nil
+}
+
+func (o *options) hookRules() (run.HookRules, error) {
+	rules := run.HookRules{DefaultAccount: o.defaultAccount, CrossNamespace: o.crossNamespace}
+	switch {
+	case !o.enableHooks:
+		rules.Off = "this operator runs none (--enable-hooks=false)"
+	case !o.leaderElect:
+		rules.Off = "this operator runs without --leader-elect, so that two of them could run the same hook"
+	}
+	if wrong := validation.IsDNS1123Subdomain(o.defaultAccount); o.defaultAccount != "" && len(wrong) > 0 {
+		return rules, fmt.Errorf("--default-hook-service-account is %q, which is no ServiceAccount's name: %s", o.defaultAccount, wrong[0])
+	}
+	return rules, nil
 }
 
 func hookEngine(cfg *rest.Config, o *options, clk clock.RealClock) (controllers.HookEngine, *hooks.Pool, error) {
@@ -165,7 +211,7 @@ func hookEngine(cfg *rest.Config, o *options, clk clock.RealClock) (controllers.
 	return controllers.HookEngine{Pool: pool, Resolver: hooks.NewResolver(cs.CoreV1()), Rights: hooks.NewRights(cs.AuthorizationV1())}, pool, nil
 }
 
-func newManager(cfg *rest.Config, o *options) (ctrl.Manager, error) {
+func newManager(cfg *rest.Config, o *options, namespaces []string) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), snapshotv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("registering API types: %w", err)
@@ -178,7 +224,8 @@ func newManager(cfg *rest.Config, o *options) (ctrl.Manager, error) {
 		ms.TLSOpts = append(ms.TLSOpts, func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })
 	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, Metrics: ms, HealthProbeBindAddress: o.probeAddress, Cache: controllers.CacheOptions(),
+		Scheme: scheme, Metrics: ms, HealthProbeBindAddress: o.probeAddress, PprofBindAddress: o.pprofAddress,
+		Cache:          controllers.CacheOptions(namespaces...),
 		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.leaderNamespace,
 		// start returns as soon as the manager has stopped, so the lease may be handed over at once.
 		LeaderElectionReleaseOnCancel: true,

@@ -12,15 +12,23 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
-// CacheOptions keep the operator's memory to its own objects: of VolumeSnapshots only those that carry its label, of completed runs
+// CacheOptions of an operator that works in the given namespaces; none: in all. They keep the operator's memory to its own objects: of VolumeSnapshots only those that carry its label, of completed runs
 // only what the schedule's status shows.
-func CacheOptions() cache.Options {
+func CacheOptions(namespaces ...string) cache.Options {
 	ours, err := labels.NewRequirement(v1.LabelSchedule, selection.Exists, nil)
 	if err != nil {
 		panic(err) // a constant label
 	}
+	var watched map[string]cache.Config
+	for _, ns := range namespaces {
+		if watched == nil {
+			watched = map[string]cache.Config{}
+		}
+		watched[ns] = cache.Config{}
+	}
 	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultNamespaces: watched,
+		DefaultTransform:  cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&snapshotv1.VolumeSnapshot{}: {Label: labels.NewSelector().Add(*ours)},
 			&v1.SnapshotRun{}:            {Transform: stripRun},

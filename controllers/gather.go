@@ -20,6 +20,7 @@ import (
 	"github.com/stillpoint-operator/stillpoint/hooks"
 	"github.com/stillpoint-operator/stillpoint/internal/naming"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
+	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
 )
 
 // overlayAge is how long our own write is believed over a cache that does not show the object.
@@ -30,7 +31,7 @@ func (r *RunReconciler) gather(ctx context.Context, o *v1.SnapshotRun, mem *runM
 	in := run.Input{
 		Process: r.Options.Process,
 		Config: run.Config{ReleaseDeadline: r.Options.ReleaseDeadline, ReadyTimeout: r.Options.ReadyTimeout,
-			OwnerReferences: r.Options.OwnerReferences, HooksOff: r.Options.HooksOff},
+			OwnerReferences: r.Options.OwnerReferences, Hooks: r.Options.Hooks},
 		Run:   o,
 		World: run.World{Draining: r.draining.Load(), Creates: mem.creates},
 	}
@@ -129,7 +130,7 @@ func (r *RunReconciler) gatherSnapshots(ctx context.Context, o *v1.SnapshotRun, 
 			return err
 		}
 		if s != nil {
-			w.Snapshots[name] = observe(o, s)
+			w.Snapshots[name] = snapshots.Observe(o.UID, s)
 		}
 	}
 	if o.Status.Phase == v1.PhaseSnapshotting && o.Status.Plan != nil && len(o.Status.Plan.PreHooks)+len(o.Status.Plan.PostHooks) > 0 {
@@ -193,33 +194,6 @@ func (r *RunReconciler) snapshot(ctx context.Context, key types.NamespacedName, 
 	return &s, nil
 }
 
-func observe(o *v1.SnapshotRun, s *snapshotv1.VolumeSnapshot) run.Snapshot {
-	seen := run.Snapshot{
-		UID:         s.UID,
-		Foreign:     s.Annotations[v1.AnnotationRunUID] != string(o.UID),
-		Terminating: s.DeletionTimestamp != nil,
-		Consistency: s.Labels[v1.LabelConsistency],
-	}
-	st := s.Status
-	if st == nil {
-		return seen
-	}
-	seen.Bound = st.BoundVolumeSnapshotContentName != nil && *st.BoundVolumeSnapshotContentName != ""
-	seen.Ready = st.ReadyToUse != nil && *st.ReadyToUse
-	// Some drivers tell no creation time; a snapshot that is ready is cut.
-	seen.Cut = st.CreationTime != nil || seen.Ready
-	if st.CreationTime != nil {
-		seen.CreationTime = &st.CreationTime.Time
-	}
-	if st.Error != nil {
-		seen.Error = "the storage reports an error"
-		if st.Error.Message != nil {
-			seen.Error = *st.Error.Message
-		}
-	}
-	return seen
-}
-
 // leftovers are snapshots of the same claims that earlier runs of this schedule left uncut. The storage would cut them now, too.
 func (r *RunReconciler) leftovers(ctx context.Context, o *v1.SnapshotRun, mem *runMemory) ([]run.Leftover, error) {
 	var list snapshotv1.VolumeSnapshotList
@@ -233,7 +207,7 @@ func (r *RunReconciler) leftovers(ctx context.Context, o *v1.SnapshotRun, mem *r
 	var out []run.Leftover
 	for i := range list.Items {
 		s := &list.Items[i]
-		seen := observe(o, s)
+		seen := snapshots.Observe(o.UID, s)
 		owner := s.Annotations[v1.AnnotationRun]
 		final := seen.Error != "" && !seen.Bound
 		if owner == "" || !seen.Foreign || seen.Cut || seen.Terminating || final || mem.leftovers[s.UID] || !claims[s.Annotations[v1.AnnotationClaimUID]] {
@@ -264,11 +238,19 @@ func (r *RunReconciler) execStates(o *v1.SnapshotRun) map[run.ExecKey]run.Exec {
 			continue
 		}
 		out[key] = run.Exec{State: execState(state), HeldAt: held, Outcome: run.Outcome{
-			Reason: string(outcome.Reason), Message: outcome.Message, ExitCode: outcome.ExitCode, Output: outcome.Output,
+			Reason: string(outcome.Reason), Message: outcome.Message, ExitCode: outcome.ExitCode, Output: r.recorded(outcome.Output),
 			Started: outcome.Started, Ended: outcome.Ended, EndUnknown: outcome.EndUnknown(), NeverStarted: outcome.NeverStarted(),
 		}}
 	}
 	return out
+}
+
+// recorded is what the run's record may keep of a command's output.
+func (r *RunReconciler) recorded(output string) string {
+	if r.Options.ForgetOutput {
+		return ""
+	}
+	return output
 }
 
 func poolKey(o *v1.SnapshotRun, k run.ExecKey) hooks.Key {
@@ -297,7 +279,14 @@ func execState(s hooks.State) run.ExecState {
 // look at the pods that match the run's hooks now, and at the planned ones.
 func (r *RunReconciler) look(ctx context.Context, o *v1.SnapshotRun) (*run.Look, error) {
 	pre, post := o.Status.Plan.PreHooks, o.Status.Plan.PostHooks
-	all, err := r.resolve(ctx, slices.Concat(pre, post), preferred(o))
+	planned := slices.Concat(pre, post)
+	// The rights to other namespaces may have gone, or the record may have been written by somebody who never had them.
+	elsewhere := slices.DeleteFunc(slices.Clone(planned), func(h v1.PlannedHook) bool { return h.Namespace == o.Namespace })
+	refused, err := r.refusals(ctx, o.Namespace, o.Status.Plan.ServiceAccountName, elsewhere)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.resolveAllowed(ctx, planned, refused, preferred(o))
 	if err != nil {
 		return nil, err
 	}

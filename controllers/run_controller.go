@@ -52,7 +52,9 @@ type RunOptions struct {
 	ReleaseDeadline time.Duration // from the beginning of a release until its post hooks are given up
 	ReadyTimeout    time.Duration // from a run's creation until unready snapshots are given up
 	OwnerReferences bool          // default of ownerReferencePolicy
-	HooksOff        string        // why this operator runs no hooks, in words; empty: it does
+	Hooks           run.HookRules
+	ForgetOutput    bool // the output of commands is judged and not recorded
+	Namespaced      bool // works in some namespaces with rights in these alone: reads nothing that belongs to the cluster
 	Workers         int
 	Process         string // identity of this process, never used twice
 }
@@ -193,6 +195,9 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 				return ctrl.Result{}, client.IgnoreNotFound(err)
 			}
 			r.report(ctx, current, next, mem)
+			if d.Anew {
+				r.Hooks.Pool.Forget(cached.UID)
+			}
 			current, mem.latest = next, next
 		case len(d.Act) > 0:
 			if reflect.DeepEqual(d, last) {

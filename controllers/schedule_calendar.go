@@ -259,7 +259,7 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 	if n > 0 {
 		o.Annotations = map[string]string{v1.AnnotationRetry: strconv.Itoa(n)}
 	}
-	if len(p.s.Spec.PreHooks)+len(p.s.Spec.PostHooks) > 0 {
+	if run.HasHooks(p.s) {
 		o.Finalizers = []string{v1.FinalizerRelease}
 	}
 	err := p.Create(ctx, o)

@@ -27,6 +27,7 @@ import (
 	"github.com/stillpoint-operator/stillpoint/internal/calendar"
 	"github.com/stillpoint-operator/stillpoint/internal/metrics"
 	"github.com/stillpoint-operator/stillpoint/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // Field indexes of the cache.
@@ -38,6 +39,7 @@ const (
 // ScheduleOptions are what the operator's flags say about schedules.
 type ScheduleOptions struct {
 	ReadyTimeout time.Duration // as in RunOptions: younger unfinished snapshots are not touched by retention
+	Hooks        run.HookRules
 	Workers      int
 }
 

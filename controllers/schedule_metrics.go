@@ -18,6 +18,7 @@ import (
 	"github.com/stillpoint-operator/stillpoint/internal/metrics"
 	"github.com/stillpoint-operator/stillpoint/internal/retention"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
+	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
 )
 
 // state of the schedule for the metrics: from its written status, its runs and its snapshots, so that it is the same after a restart.
@@ -128,7 +129,7 @@ func (p *pass) count(items []snapshotv1.VolumeSnapshot, judged []retention.Snaps
 		case retention.Failed:
 			state = metrics.Failed
 		case retention.Unfinished:
-			if observe(&v1.SnapshotRun{}, &items[i]).Cut {
+			if snapshots.Observe("", &items[i]).Cut {
 				state = metrics.Cut
 			}
 		}

@@ -24,6 +24,7 @@ import (
 	"github.com/stillpoint-operator/stillpoint/internal/metrics"
 	"github.com/stillpoint-operator/stillpoint/internal/naming"
 	"github.com/stillpoint-operator/stillpoint/internal/retention"
+	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
 )
 
 const (
@@ -43,8 +44,8 @@ func (p *pass) retain(ctx context.Context) error {
 	if err := p.List(ctx, &list, client.InNamespace(p.s.Namespace), client.MatchingFields{indexSchedule: naming.ScheduleLabel(p.s.Name)}); err != nil {
 		return fmt.Errorf("listing the snapshots of schedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
 	}
-	snapshots := p.retentionSnapshots(list.Items)
-	p.count(list.Items, snapshots)
+	found := snapshots.ForRetention(list.Items, p.runs)
+	p.count(list.Items, found)
 	rules, err := p.rules()
 	if err != nil {
 		if p.invalidReason == "" {
@@ -53,8 +54,8 @@ func (p *pass) retain(ctx context.Context) error {
 		return nil // a bad rule deletes nothing; the condition says so
 	}
 	// Whether claims exist is only asked if some snapshot would go either way: an idle schedule makes no request.
-	verdicts := retention.Decide(p.now, rules, nil, snapshots)
-	ifAll := retention.Decide(p.now, rules, claimsOf(snapshots), snapshots)
+	verdicts := retention.Decide(p.now, rules, nil, found)
+	ifAll := retention.Decide(p.now, rules, claimsOf(found), found)
 	if deletes(verdicts) || deletes(ifAll) {
 		if skew, known := p.Skew(); known && (skew > maxSkew || skew < -maxSkew) {
 			p.retentionPaused = true
@@ -66,7 +67,7 @@ func (p *pass) retain(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		verdicts = retention.Decide(p.now, rules, claims, snapshots)
+		verdicts = retention.Decide(p.now, rules, claims, found)
 	} else {
 		verdicts = append(verdicts, ifAll...)
 	}
@@ -84,9 +85,9 @@ func deletes(verdicts []retention.Verdict) bool {
 }
 
 // claimsOf the snapshots, as if the newest claim of every name existed.
-func claimsOf(snapshots []retention.Snapshot) []retention.Claim {
+func claimsOf(found []retention.Snapshot) []retention.Claim {
 	newest := map[string]retention.Snapshot{}
-	for _, s := range snapshots {
+	for _, s := range found {
 		// One without a recorded UID belongs to whichever claim has its name.
 		if n, ok := newest[s.ClaimName]; !ok || (s.ClaimUID != "" && (n.ClaimUID == "" || n.Created.Before(s.Created))) {
 			newest[s.ClaimName] = s
@@ -114,54 +115,11 @@ func (p *pass) existingClaims(ctx context.Context) ([]retention.Claim, error) {
 }
 
 func (p *pass) rules() (retention.Rules, error) {
-	r := p.s.Spec.Retention
-	rules := retention.Rules{MaxCount: r.MaxCount, KeepLast: r.KeepLast, KeepHourly: r.KeepHourly, KeepDaily: r.KeepDaily, KeepWeekly: r.KeepWeekly,
-		KeepMonthly: r.KeepMonthly, KeepYearly: r.KeepYearly, ExpireLast: r.ExpireLast, ReadyTimeout: p.Options.ReadyTimeout}
+	var zone *time.Location
 	if p.calOK {
-		rules.Location = p.cal.Location()
+		zone = p.cal.Location()
 	}
-	if r.Expires != "" {
-		d, err := retention.ParseExpires(r.Expires)
-		if err != nil {
-			return rules, err
-		}
-		rules.Expires = &d
-	}
-	return rules, nil
-}
-
-func (p *pass) retentionSnapshots(items []snapshotv1.VolumeSnapshot) []retention.Snapshot {
-	active := map[types.UID]bool{}
-	for i := range p.runs {
-		if p.runs[i].Status.Phase != v1.PhaseCompleted {
-			active[p.runs[i].UID] = true
-		}
-	}
-	out := make([]retention.Snapshot, 0, len(items))
-	for i := range items {
-		s := &items[i]
-		seen := observe(&v1.SnapshotRun{}, s)
-		o := retention.Snapshot{
-			Name: s.Name, UID: string(s.UID), ClaimUID: s.Annotations[v1.AnnotationClaimUID], Created: s.CreationTimestamp.Time, CutAt: seen.CreationTime,
-			State: retention.Unfinished, Consistency: seen.Consistency,
-			Keep:           s.Labels[v1.LabelRetention] == v1.RetentionKeep,
-			RunActive:      active[types.UID(s.Annotations[v1.AnnotationRunUID])],
-			ContentSourced: s.Spec.Source.PersistentVolumeClaimName == nil,
-		}
-		if s.Spec.Source.PersistentVolumeClaimName != nil {
-			o.ClaimName = *s.Spec.Source.PersistentVolumeClaimName
-		}
-		switch {
-		case seen.Terminating:
-			o.State = retention.Terminating
-		case seen.Ready:
-			o.State = retention.Ready
-		case seen.Error != "" && !seen.Bound:
-			o.State = retention.Failed
-		}
-		out = append(out, o)
-	}
-	return out
+	return snapshots.Rules(&p.s.Spec.Retention, zone, p.Options.ReadyTimeout)
 }
 
 // deleteSnapshots side by side. One that fails does not stop the rest; one that is gone, or has changed since it was judged, is no failure.

@@ -198,8 +198,11 @@ func (p *pass) mayBeQuiesced() {
 	}
 }
 
-// quiesceDeadline of a run that has quiesced its application.
+// quiesceDeadline of a run that has quiesced its application; zero if it turned out that it has not.
 func quiesceDeadline(o *v1.SnapshotRun) time.Time {
+	if o.Status.QuiescedTime == nil {
+		return time.Time{}
+	}
 	return o.Status.QuiescedTime.Add(run.QuiesceLimit(o.Status.Plan))
 }
 
@@ -225,8 +228,11 @@ func (p *pass) conclude(slotErr, retentionErr error) {
 		}
 	}
 	if p.invalidReason == "" {
-		if _, _, err := run.PlanHooks(p.s); err != nil {
+		if _, _, err := run.PlanHooks(p.s, p.Options.Hooks); err != nil {
 			p.invalidReason, p.invalidMessage = v1.ReasonInvalidHooks, err.Error()
+			if p.Options.Hooks.Off != "" {
+				p.invalidReason = v1.ReasonHooksDisabled
+			}
 		}
 	}
 	switch {

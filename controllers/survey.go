@@ -3,27 +3,21 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/claims"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
-)
-
-const (
-	annotationProvisioner     = "volume.kubernetes.io/storage-provisioner"
-	annotationProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
-	annotationDefaultClass    = "snapshot.storage.kubernetes.io/is-default-class"
 )
 
 // surveyOnce surveys, but a run without hooks only once: its claims are listed at its beginning and not at every snapshot that changes.
@@ -35,7 +29,7 @@ func (r *RunReconciler) surveyOnce(ctx context.Context, o *v1.SnapshotRun, s *v1
 	if err != nil {
 		return nil, err
 	}
-	if len(s.Spec.PreHooks)+len(s.Spec.PostHooks) == 0 {
+	if !run.HasHooks(s) {
 		mem.survey = survey
 	}
 	return survey, nil
@@ -44,7 +38,7 @@ func (r *RunReconciler) surveyOnce(ctx context.Context, o *v1.SnapshotRun, s *v1
 // survey lists live what a run could take and where its hooks would run, and asks for the rights to run them.
 func (r *RunReconciler) survey(ctx context.Context, o *v1.SnapshotRun, s *v1.SnapshotSchedule) (*run.Survey, error) {
 	out := &run.Survey{}
-	pre, post, err := run.PlanHooks(s)
+	pre, post, err := run.PlanHooks(s, r.Options.Hooks)
 	if err != nil {
 		return out, nil //nolint:nilerr // Decide finds the same error and ends the run with it
 	}
@@ -63,11 +57,12 @@ func (r *RunReconciler) survey(ctx context.Context, o *v1.SnapshotRun, s *v1.Sna
 		pre = nil
 	}
 	all := slices.Concat(pre, post)
-	targets, err := r.resolve(ctx, all, nil)
+	refused, err := r.refusals(ctx, s.Namespace, s.Spec.ServiceAccountName, all)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkRights(ctx, s, all, targets); err != nil {
+	targets, err := r.resolveAllowed(ctx, all, refused, nil)
+	if err != nil {
 		return nil, err
 	}
 	for i := range targets {
@@ -105,27 +100,60 @@ func (r *RunReconciler) resolve(ctx context.Context, planned []v1.PlannedHook, p
 	return out, nil
 }
 
-// checkRights adds a problem to every hook whose account may not exec in its namespace; one question per namespace.
-func (r *RunReconciler) checkRights(ctx context.Context, s *v1.SnapshotSchedule, planned []v1.PlannedHook, targets []run.HookTargets) error {
-	refused := map[string]string{}
+// refusals of the hooks' namespaces, in words: where hooks of namespace own may not run as the account that is named. One question per namespace.
+func (r *RunReconciler) refusals(ctx context.Context, own, named string, planned []v1.PlannedHook) (map[string]string, error) {
+	asked, refused := map[string]bool{}, map[string]string{}
 	for i := range planned {
 		ns := planned[i].Namespace
-		why, asked := refused[ns]
-		if !asked {
-			allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, account(s.Namespace, s.Spec.ServiceAccountName))
-			if err != nil {
-				return fmt.Errorf("asking for the right to run hooks in namespace %s: %w", ns, err)
-			}
-			if !allowed {
-				why = reason
-			}
-			refused[ns] = why
+		if asked[ns] {
+			continue
 		}
-		if why != "" {
-			targets[i].Problems = append(targets[i].Problems, run.Problem{Reason: v1.ReasonForbidden, Message: why})
+		asked[ns] = true
+		if !r.Options.Hooks.Reach(own, ns, named) {
+			refused[ns] = fmt.Sprintf("a hook in namespace %s needs spec.serviceAccountName", ns)
+			continue
+		}
+		allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, account(own, r.Options.Hooks.Account(named)))
+		if err != nil {
+			return nil, fmt.Errorf("asking for the right to run hooks in namespace %s: %w", ns, err)
+		}
+		if !allowed {
+			refused[ns] = reason
 		}
 	}
-	return nil
+	return refused, nil
+}
+
+// resolveAllowed resolves the hooks that may run. Of a namespace where the schedule may run nothing it must learn nothing either: the
+// pods there are not looked up. One where the operator may not look them up is a problem of the hooks there.
+func (r *RunReconciler) resolveAllowed(ctx context.Context, planned []v1.PlannedHook, refused map[string]string, prefer map[string]types.UID) ([]run.HookTargets, error) {
+	out := make([]run.HookTargets, len(planned))
+	places := map[string][]int{}
+	for i := range planned {
+		if why, ok := refused[planned[i].Namespace]; ok {
+			out[i].Problems = []run.Problem{{Reason: v1.ReasonForbidden, Message: why}}
+			continue
+		}
+		places[planned[i].Namespace] = append(places[planned[i].Namespace], i)
+	}
+	for _, at := range places {
+		var together []v1.PlannedHook
+		for _, i := range at {
+			together = append(together, planned[i])
+		}
+		resolved, err := r.resolve(ctx, together, prefer)
+		if err != nil && !apierrors.IsForbidden(err) {
+			return nil, err
+		}
+		for j, i := range at {
+			if err != nil {
+				out[i].Problems = []run.Problem{{Reason: v1.ReasonForbidden, Message: err.Error()}}
+				continue
+			}
+			out[i] = resolved[j]
+		}
+	}
+	return out, nil
 }
 
 func account(namespace, name string) hooks.Account {
@@ -145,110 +173,12 @@ func (r *RunReconciler) claims(ctx context.Context, s *v1.SnapshotSchedule) (tak
 	if err := r.Live.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, nil, fmt.Errorf("listing the claims of schedule %s/%s: %w", s.Namespace, s.Name, err)
 	}
+	if r.Options.Namespaced {
+		return claims.Choose(s, list.Items, nil, nil)
+	}
 	var classes snapshotv1.VolumeSnapshotClassList
 	if err := r.List(ctx, &classes); err != nil {
 		return nil, nil, fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
 	}
-	for i := range list.Items {
-		c := &list.Items[i]
-		if c.Annotations[v1.AnnotationExclude] == "true" || !wantedClass(s, c) {
-			continue
-		}
-		why := ""
-		class := ""
-		switch {
-		case c.DeletionTimestamp != nil:
-			why = "is being deleted"
-		case c.Status.Phase != corev1.ClaimBound:
-			why = "is not bound"
-		default:
-			driver, err := r.driver(ctx, c)
-			if err != nil {
-				return nil, nil, err
-			}
-			class, why = chooseClass(s, c, driver, classes.Items)
-		}
-		if why != "" {
-			leftOut = append(leftOut, fmt.Sprintf("claim %s %s", c.Name, why))
-			continue
-		}
-		taken = append(taken, run.Claim{Name: c.Name, UID: c.UID, ClassName: class})
-	}
-	slices.SortFunc(taken, func(a, b run.Claim) int { return cmp.Compare(a.Name, b.Name) })
-	return taken, leftOut, nil
-}
-
-func wantedClass(s *v1.SnapshotSchedule, c *corev1.PersistentVolumeClaim) bool {
-	if len(s.Spec.StorageClassNames) == 0 {
-		return true
-	}
-	return c.Spec.StorageClassName != nil && slices.Contains(s.Spec.StorageClassNames, *c.Spec.StorageClassName)
-}
-
-// driver of a bound claim; empty: its volume is not CSI.
-func (r *RunReconciler) driver(ctx context.Context, c *corev1.PersistentVolumeClaim) (string, error) {
-	for _, a := range []string{annotationProvisioner, annotationProvisionerBeta} {
-		if p := c.Annotations[a]; p != "" {
-			return p, nil
-		}
-	}
-	// A volume that was bound by hand has no provisioner: its PersistentVolume tells.
-	var pv corev1.PersistentVolume
-	err := r.Live.Get(ctx, types.NamespacedName{Name: c.Spec.VolumeName}, &pv)
-	if err == nil {
-		if pv.Spec.CSI != nil {
-			return pv.Spec.CSI.Driver, nil
-		}
-		return "", nil
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading PersistentVolume %s of claim %s/%s: %w", c.Spec.VolumeName, c.Namespace, c.Name, err)
-	}
-	if c.Spec.StorageClassName == nil {
-		return "", nil
-	}
-	var class storagev1.StorageClass
-	if err := r.Live.Get(ctx, types.NamespacedName{Name: *c.Spec.StorageClassName}, &class); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("reading StorageClass %s: %w", *c.Spec.StorageClassName, err)
-	}
-	return class.Provisioner, nil
-}
-
-// chooseClass of a claim: its annotation, else the schedule's, else the default of its driver (empty: the snapshot controller finds it).
-// A schedule's class for another driver leaves the claim to its driver's default, so that one schedule works over mixed drivers.
-func chooseClass(s *v1.SnapshotSchedule, c *corev1.PersistentVolumeClaim, driver string, classes []snapshotv1.VolumeSnapshotClass) (class, why string) {
-	if driver == "" {
-		return "", "has a volume that is not CSI and cannot be snapshotted"
-	}
-	find := func(name string) *snapshotv1.VolumeSnapshotClass {
-		i := slices.IndexFunc(classes, func(k snapshotv1.VolumeSnapshotClass) bool { return k.Name == name })
-		if i < 0 {
-			return nil
-		}
-		return &classes[i]
-	}
-	if name := c.Annotations[v1.AnnotationSnapshotClass]; name != "" {
-		switch k := find(name); {
-		case k == nil:
-			return "", fmt.Sprintf("names VolumeSnapshotClass %s in its annotation %s, which does not exist", name, v1.AnnotationSnapshotClass)
-		case k.Driver != driver:
-			return "", fmt.Sprintf("names VolumeSnapshotClass %s in its annotation %s, which is for driver %s and not for %s", name, v1.AnnotationSnapshotClass, k.Driver, driver)
-		}
-		return name, ""
-	}
-	if t := s.Spec.SnapshotTemplate; t != nil && t.SnapshotClassName != nil && *t.SnapshotClassName != "" {
-		k := find(*t.SnapshotClassName)
-		if k == nil {
-			return "", fmt.Sprintf("cannot be taken: VolumeSnapshotClass %s of spec.snapshotTemplate.snapshotClassName does not exist", *t.SnapshotClassName)
-		}
-		if k.Driver == driver {
-			return k.Name, ""
-		}
-	}
-	for i := range classes {
-		if classes[i].Driver == driver && classes[i].Annotations[annotationDefaultClass] == "true" {
-			return "", ""
-		}
-	}
-	return "", fmt.Sprintf("cannot be taken: no default VolumeSnapshotClass for its driver %s", driver)
+	return claims.Choose(s, list.Items, classes.Items, func(c *corev1.PersistentVolumeClaim) (string, error) { return claims.Driver(ctx, r.Live, c) })
 }

@@ -26,8 +26,13 @@ for crd in "$out"/config/crd/snapscheduler.backube_*.yaml; do
   grep -q 'helm.sh/resource-policy: keep' "$out/helm/stillpoint/templates/crds/$name"
 done
 
-# The chart's roles are the rules of config/rbac.
-awk 'rules {print} /^rules:$/ {rules = 1}' config/rbac/role.yaml > "$out/helm/stillpoint/files/rules.yaml"
+# The chart's roles are the rules of config/rbac, by section.
+for section in snapshots hooks cluster; do
+  awk -v s="$section" '/^# ---- / {on = ($3 == s ":"); next} on {print}' config/rbac/role.yaml > "$out/helm/stillpoint/files/rules-$section.yaml"
+done
+
+# The chart's admission policy is the one of config/admission.
+awk 'spec {print} /^spec:$/ {spec = 1}' config/admission/policy.yaml > "$out/helm/stillpoint/files/admission.yaml"
 
 # The dashboards are written by a program; the alerts are one file for the chart, for config/ and for any other Prometheus.
 go -C hack/tools/dashboards run . "$(realpath "$out")/helm/stillpoint/files/dashboards"

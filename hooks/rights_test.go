@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
@@ -54,8 +55,8 @@ func TestRights(t *testing.T) {
 					}
 					review.Status = answer(review.Spec.ResourceAttributes)
 					return true, review, nil
-				case *authorizationv1.SubjectAccessReview:
-					if review.Spec.User != "system:serviceaccount:shop:snapshots" || !reflect.DeepEqual(review.Spec.Groups,
+				case *authorizationv1.LocalSubjectAccessReview:
+					if action.GetNamespace() != "db" || review.Namespace != "db" || review.Spec.User != "system:serviceaccount:shop:snapshots" || !reflect.DeepEqual(review.Spec.Groups,
 						[]string{"system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"}) {
 						t.Errorf("asked about %+v", review.Spec)
 					}
@@ -69,6 +70,18 @@ func TestRights(t *testing.T) {
 				t.Fatalf("got %v, %q, %v", allowed, reason, err)
 			}
 		})
+	}
+}
+
+func TestANamespaceOfWhichTheOperatorMayNotEvenAskIsRefused(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("create", "localsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(authorizationv1.Resource("localsubjectaccessreviews"), "", errors.New("no rule"))
+	})
+	allowed, reason, err := NewRights(client.AuthorizationV1()).Check(t.Context(), "db", Account{Namespace: "shop", Name: "snapshots"})
+	want := "ServiceAccount shop/snapshots may not create pods/exec in namespace db: the operator itself has no rights in that namespace"
+	if err != nil || allowed || reason != want {
+		t.Errorf("got %v, %q, %v", allowed, reason, err)
 	}
 }
 

@@ -77,6 +77,8 @@ const (
 	ReasonInvalidRetention  = "InvalidRetention"
 	ReasonInvalidSelector   = "InvalidSelector"
 	ReasonInvalidHooks      = "InvalidHooks"
+	// ReasonHooksDisabled: the schedule has hooks, and this operator was told to run none. Its runs fail without a snapshot.
+	ReasonHooksDisabled = "HooksDisabled"
 )
 
 // Reasons of a run's conditions.

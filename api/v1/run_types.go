@@ -330,6 +330,9 @@ type TargetStatus struct {
 	// attempts that were begun.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
+	// notStarted is how many of the attempts surely started no command: refused, not reached, or no such program.
+	// +optional
+	NotStarted int32 `json:"notStarted,omitempty"`
 	// claim is the right to start the newest attempt; present until its outcome is recorded.
 	// +optional
 	Claim *AttemptClaim `json:"claim,omitempty"`

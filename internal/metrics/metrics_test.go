@@ -113,7 +113,9 @@ func TestTheCountersOfAVanishedClaimGo(t *testing.T) {
 func TestTheProcess(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(series(t, Schedule{})).To(HaveKeyWithValue("stillpoint_leader{}", 0.0))
-	Leads(true, func() Pool { return Pool{Quiesce: Lane{InFlight: 2, Queued: 3}, Release: Lane{InFlight: 4, Queued: 5}, Held: 6} })
+	Leads(true, func() Pool {
+		return Pool{Quiesce: Lane{InFlight: 2, Queued: 3}, Release: Lane{InFlight: 4, Queued: 5}, Held: 6}
+	})
 	g.Expect(series(t, Schedule{})).To(Equal(map[string]float64{"stillpoint_leader{}": 1, "stillpoint_hooks_held{}": 6,
 		`stillpoint_hooks_in_flight{lane="quiesce"}`: 2, `stillpoint_hooks_queued{lane="quiesce"}`: 3,
 		`stillpoint_hooks_in_flight{lane="release"}`: 4, `stillpoint_hooks_queued{lane="release"}`: 5}))

@@ -4,6 +4,7 @@ package run
 
 import (
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,12 +29,28 @@ func setCondition(list *[]metav1.Condition, m *machine, typ string, status metav
 		ObservedGeneration: m.Run.Generation, LastTransitionTime: metav1.NewTime(m.Now.Truncate(1e9))})
 }
 
-func shorten(s string) string {
-	if len(s) <= maxMessage {
+func shorten(s string) string { return clean(s, maxMessage) }
+
+// clean makes words out of what others wrote: at most limit bytes, and nothing in it that a terminal or a log would act on.
+func clean(s string, limit int) string {
+	long := len(s) > limit
+	if long {
+		s = s[:limit]
+	}
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsGraphic(r):
+			return r
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		}
+		return utf8.RuneError // longer than most of what it replaces
+	}, s)
+	if !long && len(s) <= limit {
 		return s
 	}
-	cut := maxMessage - 3
-	for !utf8.RuneStart(s[cut]) {
+	cut := min(limit-len("..."), len(s))
+	for cut < len(s) && !utf8.RuneStart(s[cut]) {
 		cut--
 	}
 	return s[:cut] + "..."

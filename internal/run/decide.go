@@ -24,6 +24,9 @@ type Needs struct {
 
 // NeedsOf a run. The caller gathers exactly that.
 func NeedsOf(r *v1.SnapshotRun) Needs {
+	if unsound(r) != "" {
+		return Needs{Schedule: true, Lock: true}
+	}
 	switch phaseOf(r) {
 	case v1.PhasePending:
 		return Needs{Schedule: true, Survey: r.DeletionTimestamp == nil, Lock: true, Snapshots: true}
@@ -44,6 +47,10 @@ func NeedsOf(r *v1.SnapshotRun) Needs {
 // Decide what a run does next. It is deterministic and mutates nothing of its input.
 func Decide(in Input) Decision {
 	m := &machine{Input: in, st: in.Run.Status.DeepCopy(), phase: phaseOf(in.Run)}
+	if why := orDefault(unsound(in.Run), m.untimely()); why != "" {
+		m.distrust(why)
+		return m.decision()
+	}
 	switch m.phase {
 	case v1.PhasePending:
 		m.pending()
@@ -68,6 +75,7 @@ type machine struct {
 	st      *v1.SnapshotRunStatus
 	phase   v1.RunPhase
 	changed bool
+	anew    bool // see Decision
 	effects []Effect
 	wait    time.Time
 	waits   []string // what post hooks wait for, in words
@@ -75,7 +83,7 @@ type machine struct {
 
 func (m *machine) decision() Decision {
 	if m.changed {
-		return Decision{Persist: m.st}
+		return Decision{Persist: m.st, Anew: m.anew}
 	}
 	if len(m.effects) > 0 {
 		return Decision{Act: m.effects}

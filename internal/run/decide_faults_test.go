@@ -364,3 +364,35 @@ func TestAHeldCommandThatNeverSaidReadyMayHaveQuiesced(t *testing.T) {
 	g.Expect(w.run.Status.Result).To(Equal(v1.ResultFailed))
 	g.Expect(w.cond(v1.ConditionMayBeQuiesced).Reason).To(Equal(v1.ReasonGivenUp))
 }
+
+// All that was refused before it started has quiesced nothing: one attempt of the post hooks is enough, and there is no alarm. It does not
+// matter that the refused account could not release anything either.
+func TestPreHooksThatWereAllRefusedHaveQuiescedNothing(t *testing.T) {
+	for _, reason := range []string{v1.ReasonForbidden, v1.ReasonCommandNotFound} {
+		g := NewWithT(t)
+		w := newWorld(t)
+		w.onStart = func(*world, StartExec) *Outcome { return &Outcome{Reason: reason, NeverStarted: true} }
+		begin := w.now
+		w.finish()
+		g.Expect(w.run.Status.Result).To(Equal(v1.ResultFailed))
+		g.Expect(w.cond(v1.ConditionMayBeQuiesced).Reason).To(Equal(v1.ReasonNothingQuiesced))
+		g.Expect(w.run.Status.QuiescedTime).To(BeNil())
+		g.Expect(w.now.Sub(begin)).To(BeNumerically("<", time.Minute), "it does not wait for the release deadline")
+	}
+}
+
+// One that did start, in one of the pods, may have.
+func TestAPreHookThatStartedInOnePodOnlyMayHaveQuiescedIt(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.schedule.Status.Conditions = []metav1.Condition{{Type: v1.ConditionMayBeQuiesced, Status: "True", Reason: v1.ReasonGivenUp}}
+	w.onStart = func(w *world, e StartExec) *Outcome {
+		if e.Key.Stage == v1.StagePre && e.Target.Pod == w.pods[0].Pod {
+			return completed()
+		}
+		return &Outcome{Reason: v1.ReasonForbidden, NeverStarted: true}
+	}
+	w.finish()
+	g.Expect(w.run.Status.QuiescedTime).NotTo(BeNil())
+	g.Expect(w.cond(v1.ConditionMayBeQuiesced).Reason).To(Equal(v1.ReasonGivenUp))
+}

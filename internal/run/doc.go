@@ -20,5 +20,9 @@
 //
 // A hook's targets move through: unclaimed → claimed → (held →) ended, and back to unclaimed for another attempt.
 //
+// The record may have been written by somebody else, where others than the operator may write status. sound.go says which records can be carried on;
+// in the place of another one begins a release with the schedule's own post hooks. What no record can do is to make a hook run where a schedule
+// of its namespace could have none (hookstep.go, barred).
+//
 // The package knows no client, context or clock.
 package run

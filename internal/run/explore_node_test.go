@@ -140,7 +140,7 @@ func (n *node) input(r *v1.SnapshotRun) Input {
 	}
 	in.World.Creates = n.Creates
 	if needs.Survey && n.Schedule != nil {
-		if pre, post, err := PlanHooks(n.Schedule); err == nil {
+		if pre, post, err := PlanHooks(n.Schedule, HookRules{}); err == nil {
 			in.World.Survey = &Survey{Claims: []Claim{{Name: "data", UID: "k0"}, {Name: "wal", UID: "k1"}}[:n.Claims], Pre: n.targets(pre), Post: n.targets(post)}
 		}
 	}

@@ -19,6 +19,10 @@ func (m *machine) compareTargets(look *Look) {
 		if int(s.index) >= len(look.Pre) {
 			continue
 		}
+		if p := look.Pre[s.index].Problems; len(p) > 0 && p[0].Reason == v1.ReasonForbidden {
+			m.crash(fmt.Sprintf("hook %s: its pods could not be looked up after the release: %s", s.plan.Name, p[0].Message))
+			continue
+		}
 		planned := map[string]v1.TargetStatus{}
 		for _, t := range s.status.Targets {
 			planned[string(t.PodUID)+"/"+t.Container] = t

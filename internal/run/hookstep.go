@@ -120,6 +120,12 @@ func (m *machine) advanceTarget(s step, t *v1.TargetStatus) bool {
 	case t.NextAttemptTime != nil && !m.due(t.NextAttemptTime.Time):
 		return false
 	}
+	if why := m.barred(s, t); why != "" {
+		t.Attempts++
+		t.Claim = &v1.AttemptClaim{Process: m.Process, Time: *m.now()}
+		m.record(s, t, Outcome{Reason: v1.ReasonForbidden, Message: why, NeverStarted: true})
+		return targetEnded(t)
+	}
 	key := s.key(t, t.Attempts+1)
 	switch m.World.Exec[key].State {
 	case ExecUnknown:
@@ -130,6 +136,18 @@ func (m *machine) advanceTarget(s step, t *v1.TargetStatus) bool {
 		// Queued: the pool wakes the run. The others cannot be: only a recorded claim is started.
 	}
 	return false
+}
+
+// barred says why a hook must not run in a target; empty: it may. It is asked before each start and not only when the run is planned: whoever
+// may write the record of a run must not reach further with it than with a schedule, and the operator's rules may have changed.
+func (m *machine) barred(s step, t *v1.TargetStatus) string {
+	switch {
+	case t.Namespace != s.plan.Namespace:
+		return fmt.Sprintf("the pod is in namespace %s and the hook is for namespace %s", t.Namespace, s.plan.Namespace)
+	case !m.Config.Hooks.Reach(m.Run.Namespace, t.Namespace, m.st.Plan.ServiceAccountName):
+		return fmt.Sprintf("a hook in namespace %s needs spec.serviceAccountName in the schedule, whose rights then decide", t.Namespace)
+	}
+	return ""
 }
 
 // claim takes the right to start the next attempt.
@@ -177,8 +195,13 @@ func (m *machine) advanceClaimed(s step, t *v1.TargetStatus) bool {
 	case ExecReleasing:
 		m.wakeAt(m.Now.Add(time.Duration(s.plan.ReleaseTimeoutSeconds)*time.Second + reportSlack))
 	case ExecUnknown, ExecQueued, ExecReserved:
+		if why := m.barred(s, t); why != "" {
+			m.record(s, t, Outcome{Reason: v1.ReasonForbidden, Message: why, NeverStarted: true})
+			return targetEnded(t)
+		}
 		if m.Now.Before(t.Claim.Time.Add(ClaimWindow)) {
-			m.act(StartExec{Key: key, Target: *t, Hook: *s.plan, ServiceAccountName: m.st.Plan.ServiceAccountName})
+			// The default account holds also for what an operator without one has planned.
+			m.act(StartExec{Key: key, Target: *t, Hook: *s.plan, ServiceAccountName: m.Config.Hooks.Account(m.st.Plan.ServiceAccountName)})
 			break
 		}
 		// This process wrote the claim and has not started the attempt, so nobody ever will: the claim is taken back.
@@ -194,6 +217,9 @@ func (m *machine) record(s step, t *v1.TargetStatus, o Outcome) {
 	m.changed = true
 	claimed := t.Claim.Time
 	t.Claim = nil
+	if o.NeverStarted {
+		t.NotStarted++
+	}
 	t.Reason, t.Message, t.ExitCode = o.Reason, shorten(o.Message), o.ExitCode
 	t.Output = tail(o.Output, outputLimit(m.countTargets()))
 	t.StartTime, t.EndTime = &claimed, m.now()
@@ -256,7 +282,7 @@ func (m *machine) backoff(s step, t *v1.TargetStatus) time.Duration {
 		limit = maxPostBackoff
 	}
 	d := limit
-	if n := t.Attempts - 1; n < 6 {
+	if n := max(0, t.Attempts-1); n < 6 {
 		d = min(limit, firstBackoff<<n)
 	}
 	f := fnv.New32a()

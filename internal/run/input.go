@@ -47,7 +47,26 @@ type Config struct {
 	ReleaseDeadline time.Duration // from the beginning of a release pass until its post hooks are given up
 	ReadyTimeout    time.Duration // from the run's creation until unready snapshots are given up
 	OwnerReferences bool          // default of ownerReferencePolicy
-	HooksOff        string        // why this operator runs no hooks, in words; empty: it does
+	Hooks           HookRules
+}
+
+// HookRules is what the operator's flags say about the hooks of every schedule.
+type HookRules struct {
+	// Off: why this operator runs no hooks, in words; empty: it does.
+	Off string
+	// DefaultAccount is the ServiceAccount of the schedule's namespace for schedules that name none; empty: the operator itself.
+	DefaultAccount string
+	// CrossNamespace: hooks that run as the operator itself may run in other namespaces than the schedule's.
+	CrossNamespace bool
+}
+
+// Account that hooks run as: the schedule's own, or the default one; empty: the operator itself.
+func (r HookRules) Account(named string) string { return orDefault(named, r.DefaultAccount) }
+
+// Reach reports whether hooks of a schedule or run in namespace own may run in a namespace: in their own, and in others as an account, whose
+// rights then decide.
+func (r HookRules) Reach(own, namespace, account string) bool {
+	return namespace == own || r.Account(account) != "" || r.CrossNamespace
 }
 
 // World is what was seen. Which parts are filled in is what Needs asked for.
@@ -191,6 +210,9 @@ type Outcome struct {
 type Decision struct {
 	// Persist is the whole new status.
 	Persist *v1.SnapshotRunStatus
+	// Anew, with Persist: the old record could not be carried on and is begun anew. Once that is persisted, what this process knows of the old one's
+	// attempts is to be forgotten, since the new ones have the same keys.
+	Anew bool
 	// Act are effects to carry out, in any order.
 	Act []Effect
 	// Wait is when to look again if no event comes first; zero: only on an event.

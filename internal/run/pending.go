@@ -30,17 +30,13 @@ func (m *machine) pending() {
 			"spec.slot is not one that the schedule is at (a restored or copied run?); to start a run by hand, create one without spec.slot")
 		return
 	}
-	pre, post, err := PlanHooks(m.Schedule)
+	pre, post, err := PlanHooks(m.Schedule, m.Config.Hooks)
 	if err != nil {
 		m.invalid(err.Error())
 		return
 	}
 	if t := m.Schedule.Spec.SnapshotTemplate; t != nil && t.GroupSnapshotClassName != "" {
 		m.invalid("spec.snapshotTemplate.groupSnapshotClassName: group snapshots are not supported by this version; remove the field to take one snapshot per claim")
-		return
-	}
-	if m.Config.HooksOff != "" && len(pre)+len(post) > 0 {
-		m.invalid("the schedule has hooks, and " + m.Config.HooksOff)
 		return
 	}
 	if m.World.Survey == nil {

@@ -4,8 +4,8 @@ package run
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,10 +22,13 @@ const (
 )
 
 // PlanHooks fills in the defaults of a schedule's hooks. A problem with one of them is an error that names the field and the fix.
-func PlanHooks(s *v1.SnapshotSchedule) (pre, post []v1.PlannedHook, err error) {
+func PlanHooks(s *v1.SnapshotSchedule, rules HookRules) (pre, post []v1.PlannedHook, err error) {
+	if rules.Off != "" && HasHooks(s) {
+		return nil, nil, errors.New("the schedule has hooks, and " + rules.Off)
+	}
 	for i := range s.Spec.PreHooks {
 		h := &s.Spec.PreHooks[i]
-		p, err := planHook(s, &h.Hook, fmt.Sprintf("spec.preHooks[%d]", i), fmt.Sprintf("pre-%d", i))
+		p, err := planHook(s, rules, &h.Hook, fmt.Sprintf("spec.preHooks[%d]", i), fmt.Sprintf("pre-%d", i))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -43,7 +46,7 @@ func PlanHooks(s *v1.SnapshotSchedule) (pre, post []v1.PlannedHook, err error) {
 	}
 	for i := range s.Spec.PostHooks {
 		h := &s.Spec.PostHooks[i]
-		p, err := planHook(s, &h.Hook, fmt.Sprintf("spec.postHooks[%d]", i), fmt.Sprintf("post-%d", i))
+		p, err := planHook(s, rules, &h.Hook, fmt.Sprintf("spec.postHooks[%d]", i), fmt.Sprintf("post-%d", i))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -54,7 +57,10 @@ func PlanHooks(s *v1.SnapshotSchedule) (pre, post []v1.PlannedHook, err error) {
 	return pre, post, nil
 }
 
-func planHook(s *v1.SnapshotSchedule, h *v1.Hook, field, name string) (v1.PlannedHook, error) {
+// HasHooks reports whether the schedule has hooks at all.
+func HasHooks(s *v1.SnapshotSchedule) bool { return len(s.Spec.PreHooks)+len(s.Spec.PostHooks) > 0 }
+
+func planHook(s *v1.SnapshotSchedule, rules HookRules, h *v1.Hook, field, name string) (v1.PlannedHook, error) {
 	p := v1.PlannedHook{
 		Name:                  orDefault(h.Name, name),
 		Namespace:             orDefault(h.Namespace, s.Namespace),
@@ -75,7 +81,7 @@ func planHook(s *v1.SnapshotSchedule, h *v1.Hook, field, name string) (v1.Planne
 	if len(h.Command) == 0 || h.Command[0] == "" {
 		return p, fmt.Errorf("%s.command is missing: name the program to run", field)
 	}
-	if p.Namespace != s.Namespace && s.Spec.ServiceAccountName == "" {
+	if !rules.Reach(s.Namespace, p.Namespace, s.Spec.ServiceAccountName) {
 		return p, fmt.Errorf("%s.namespace is %q and the schedule's is %q: a hook in another namespace needs spec.serviceAccountName, whose rights then decide",
 			field, p.Namespace, s.Namespace)
 	}
@@ -106,10 +112,10 @@ func (m *machine) newPlan() *v1.RunPlan {
 		ScheduleUID:            s.UID,
 		ScheduleGeneration:     s.Generation,
 		At:                     metav1.NewTime(NamedAt(m.Run)),
-		ServiceAccountName:     s.Spec.ServiceAccountName,
+		ServiceAccountName:     m.Config.Hooks.Account(s.Spec.ServiceAccountName),
 		SnapshotTimeoutSeconds: ptr.Deref(s.Spec.SnapshotTimeoutSeconds, defaultSnapshotTimeout),
 		MaxQuiesceSeconds:      ptr.Deref(s.Spec.MaxQuiesceSeconds, 0),
-		ReleaseDeadlineSeconds: int32(min(m.Config.ReleaseDeadline/time.Second, math.MaxInt32)), //nolint:gosec // bounded in the same expression
+		ReleaseDeadlineSeconds: int32(min(m.Config.ReleaseDeadline/time.Second, maxReleaseDeadline)), //nolint:gosec // bounded in the same expression
 	}
 	if t := s.Spec.SnapshotTemplate; t != nil {
 		p.SnapshotTemplate = *t.DeepCopy()

@@ -41,7 +41,8 @@ func (m *machine) runPostHooks() {
 			break
 		}
 	}
-	if ended && rel.Looked {
+	// A look that fails until the deadline must not keep the run for ever.
+	if ended && (rel.Looked || m.due(deadline)) {
 		m.endPass()
 		return
 	}
@@ -59,7 +60,11 @@ func (m *machine) runPostHook(s step, deadline time.Time) bool {
 		return true
 	}
 	if m.due(deadline) {
-		m.giveUp(s)
+		if len(s.status.Targets) > 0 && !slices.ContainsFunc(s.status.Targets, func(t v1.TargetStatus) bool { return !targetSucceeded(&t) }) {
+			m.conclude(s) // only the look is missing
+		} else {
+			m.giveUp(s)
+		}
 		return true
 	}
 	done := m.advance(s)
@@ -189,6 +194,9 @@ func (m *machine) giveUp(s step) {
 // endPass: every post hook of this pass has ended. Another pass follows once a pre hook whose end is unknown can no longer be running.
 func (m *machine) endPass() {
 	m.changed = true
+	if !m.st.Release.Looked && m.st.Release.Pass == 1 {
+		m.crash("the pods could not be looked up after the release")
+	}
 	if m.st.ReleasedTime == nil {
 		m.st.ReleasedTime = m.now()
 		if m.st.QuiescedTime != nil {

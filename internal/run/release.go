@@ -18,17 +18,37 @@ func (m *machine) release(reason, message string) {
 	st.Phase = v1.PhasePostHooks
 	st.ReleaseTime = m.now()
 	st.Message = shorten(message)
-	st.Release = &v1.ReleaseStatus{Pass: 1, PassTime: *m.now(), Reason: reason,
-		BestEffort: st.QuiescedTime == nil && m.mode() != v1.RunRelease && reason != v1.ReasonUnknownJournal}
+	st.Release = &v1.ReleaseStatus{Pass: 1, PassTime: *m.now(), Reason: reason}
 	if st.Plan == nil {
 		st.Plan = &v1.RunPlan{At: metav1.NewTime(NamedAt(m.Run))}
 	}
 	m.abandonPreHooks(reason, message)
 	m.closeSnapshots(reason, message)
+	if st.QuiescedTime != nil && m.nothingStarted() && reason != v1.ReasonUnknownJournal {
+		st.QuiescedTime = nil // the first pre hook was about to start, and none has
+		m.condition(v1.ConditionMayBeQuiesced, metav1.ConditionFalse, v1.ReasonNothingQuiesced, "")
+	}
 	if st.QuiescedTime != nil {
 		m.condition(v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonReleasing, "")
 	}
+	st.Release.BestEffort = st.QuiescedTime == nil && m.mode() != v1.RunRelease && reason != v1.ReasonUnknownJournal
 	m.postHooks()
+}
+
+// nothingStarted: no command of a pre hook was ever started. A record of an older version, which does not count them, says so of none.
+func (m *machine) nothingStarted() bool {
+	for i := range m.st.Hooks {
+		h := &m.st.Hooks[i]
+		if h.Stage != v1.StagePre {
+			continue
+		}
+		for j := range h.Targets {
+			if t := &h.Targets[j]; t.Claim != nil || t.NotStarted != t.Attempts {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // abandonPreHooks records the end of running pre hooks as unknown, and of others as skipped. Held ones are released later.
@@ -201,12 +221,12 @@ func (m *machine) replacePostHooks() {
 	if m.Schedule == nil {
 		return
 	}
-	_, post, err := PlanHooks(m.Schedule)
+	_, post, err := PlanHooks(m.Schedule, m.Config.Hooks)
 	if err != nil {
 		return
 	}
 	m.st.Plan.PostHooks = post
-	m.st.Plan.ServiceAccountName = m.Schedule.Spec.ServiceAccountName
+	m.st.Plan.ServiceAccountName = m.Config.Hooks.Account(m.Schedule.Spec.ServiceAccountName)
 	if m.st.Release != nil {
 		return
 	}

@@ -36,6 +36,8 @@ var (
 	api    client.WithWatch
 	pods   kubernetes.Interface
 	binary string
+	// operatorKubeconfig is for the user that config/rbac binds the operator's role to.
+	operatorKubeconfig string
 )
 
 func TestMain(m *testing.M) {
@@ -129,6 +131,9 @@ func prepare(ctx context.Context, dir string) error {
 	if err := command(ctx, "go", "build", "-o", binary, "../.."); err != nil {
 		return err
 	}
+	if operatorKubeconfig, err = accountKubeconfig(operatorNamespace, "stillpoint"); err != nil {
+		return err
+	}
 	kubectl := func(args ...string) error {
 		return command(ctx, local.Bin("kubectl"), append([]string{"--kubeconfig", local.Kubeconfig()}, args...)...)
 	}
@@ -137,7 +142,13 @@ func prepare(ctx context.Context, dir string) error {
 		kubectl("wait", "--for=condition=Established", "-f", "../../config/crd", "--timeout=30s"),
 		local.ResetKnobs(),
 		makeOperatorNamespace(ctx),
+		kubectl("apply", "--server-side", "--force-conflicts", "-k", "../../config/rbac"),
 	)
+}
+
+// accountKubeconfig makes one for a user whom the API server cannot tell from a ServiceAccount.
+func accountKubeconfig(namespace, name string) (string, error) {
+	return local.CreateUserKubeconfig("system:serviceaccount:"+namespace+":"+name, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
 }
 
 func command(ctx context.Context, name string, args ...string) error {

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	operatorNamespace = "stillpoint-e2e"
+	operatorNamespace = "stillpoint-system" // as in config/
 	leaseName         = "cd2d8e9f.backube"
 	working           = "Starting workers" // what an operator logs once it leads
 )
@@ -42,12 +42,17 @@ type operator struct {
 // shared is the operator with default flags that tests leave running for the next one; nil: none runs.
 var shared *operator
 
-// launch starts an operator; it may have to wait for the lease.
+// launch starts an operator with exactly the rights of config/rbac; it may have to wait for the lease.
 func launch(flags ...string) (*operator, error) {
+	return launchAs(operatorKubeconfig, append([]string{"--leader-election-namespace=" + operatorNamespace}, flags...)...)
+}
+
+// launchAs starts an operator as the user of a kubeconfig.
+func launchAs(kubeconfig string, flags ...string) (*operator, error) {
 	o := &operator{log: &logBuffer{}, done: make(chan struct{})}
-	args := append([]string{"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-election-namespace=" + operatorNamespace}, flags...)
+	args := append([]string{"--metrics-bind-address=0", "--health-probe-bind-address=0"}, flags...)
 	o.cmd = exec.Command(binary, args...)
-	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+local.Kubeconfig())
+	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	o.cmd.Stdout, o.cmd.Stderr = o.log, o.log
 	o.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := o.cmd.Start(); err != nil {

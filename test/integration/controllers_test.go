@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -30,6 +31,7 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/controllers"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // annotationPoke on a schedule is how a test has it reconciled, and sees that it was.
@@ -52,6 +54,9 @@ type operator struct {
 	// options of instances that are started from now on.
 	ownerReferences bool
 	readyTimeout    time.Duration
+	rules           run.HookRules
+	forgetOutput    bool
+	listing         bool // the API server does not stream lists, as before Kubernetes 1.34
 
 	instances []*instance
 	started   int
@@ -71,6 +76,9 @@ type operator struct {
 	beforeWrite, afterWrite func(client.Object) error
 	// loseAnswer, if set, fails the creation of a VolumeSnapshot after it was done.
 	loseAnswer func(*snapshotv1.VolumeSnapshot) error
+	// output of every command; accounts that they ran as.
+	output   string
+	accounts map[hooks.Account]bool
 	// refuseRun, if set, is what becomes of an attempt to create a run.
 	refuseRun error
 	// beforeDelete, if set, is called before retention deletes something; refuseDelete fails it.
@@ -125,9 +133,12 @@ func operate(t *testing.T) *operator {
 // start an instance, or one more.
 func (o *operator) start() *instance {
 	o.t.Helper()
-	cfg := Env()
+	cfg := asOperator()
 	cfg.QPS = -1
 	cfg.UserAgent = "stillpoint/test"
+	if o.listing {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return notStreaming{next} })
+	}
 	known := runtime.NewScheme()
 	o.Expect(errors.Join(scheme.AddToScheme(known), snapshotv1.AddToScheme(known), v1.AddToScheme(known))).To(Succeed())
 	caches := controllers.CacheOptions()
@@ -149,10 +160,10 @@ func (o *operator) start() *instance {
 		Hooks: controllers.HookEngine{Pool: pool, Resolver: hooks.NewResolver(cs.CoreV1()),
 			Rights: hooks.NewRights(cs.AuthorizationV1())},
 		Options: controllers.RunOptions{ReleaseDeadline: time.Hour, ReadyTimeout: o.readyTimeout, OwnerReferences: o.ownerReferences,
-			Workers: 2, Process: process}}
+			Hooks: o.rules, ForgetOutput: o.forgetOutput, Workers: 2, Process: process}}
 	// One worker: a reconcile that has seen a poke starts after the one before it has ended. See settle.
 	schedules := &controllers.ScheduleReconciler{Client: scheduleClient{mgr.GetClient(), o, in}, Live: mgr.GetAPIReader(), Recorder: events, Clock: o.clock,
-		Skew: o.currentSkew, Options: controllers.ScheduleOptions{ReadyTimeout: o.readyTimeout, Workers: 1},
+		Skew: o.currentSkew, Options: controllers.ScheduleOptions{ReadyTimeout: o.readyTimeout, Hooks: o.rules, Workers: 1},
 		Draining: runs.Draining}
 	o.Expect(errors.Join(runs.SetupWithManager(mgr), schedules.SetupWithManager(mgr),
 		ctrl.NewControllerManagedBy(mgr).For(&snapshotv1.VolumeSnapshot{}).Named("storage").Complete(storage{mgr.GetClient(), o}))).To(Succeed())

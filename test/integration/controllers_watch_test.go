@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -196,11 +197,16 @@ type hookExec struct{ o *operator }
 
 func (e hookExec) Exec(ctx context.Context, call hooks.Call) hooks.Result {
 	e.o.mu.Lock()
-	hook, outcome := e.o.hook, e.o.outcome
+	hook, outcome, output := e.o.hook, e.o.outcome, e.o.output
+	if e.o.accounts == nil {
+		e.o.accounts = map[hooks.Account]bool{}
+	}
+	e.o.accounts[call.Account] = true
 	e.o.mu.Unlock()
 	if hook != nil {
 		hook(ctx)
 	}
+	_, _ = io.WriteString(call.Stdout, output)
 	if ctx.Err() != nil {
 		return hooks.Result{Reason: hooks.Interrupted}
 	}

@@ -57,7 +57,7 @@ func (r storage) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	}
 	before := s.DeepCopy()
 	s.Status = status
-	return ctrl.Result{}, client.IgnoreNotFound(r.Status().Patch(ctx, &s, client.MergeFrom(before)))
+	return ctrl.Result{}, client.IgnoreNotFound(api.Status().Patch(ctx, &s, client.MergeFrom(before)))
 }
 
 // ready: cut now and ready at once.
@@ -155,7 +155,12 @@ func (o *operator) claim(name string, changes ...func(*corev1.PersistentVolumeCl
 // pod that runs, as far as anybody can see.
 func (o *operator) pod(name string) {
 	o.t.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: name, Labels: map[string]string{"app": "db"}},
+	o.podIn(o.namespace, name)
+}
+
+func (o *operator) podIn(namespace, name string) {
+	o.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": "db"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "db", Image: "db"}}}}
 	o.Expect(api.Create(o.t.Context(), p)).To(Succeed())
 	p.Status.Phase = corev1.PodRunning

@@ -198,6 +198,8 @@ func TestExpiryFreesAQuotaThatIsFull(t *testing.T) {
 	o.Expect(o.snapshots()).To(HaveLen(2))
 	o.at(o.hour(0))
 	o.will(func() []occurrence { return o.eventsOf("SnapshotNotCreated") }).Should(ContainElement(HaveField("Note", ContainSubstring("exceeded quota"))))
+	// From now on the run's record says since when it tries: the clock may not move before.
+	o.will(func() v1.RunPhase { return o.runs("")[0].Status.Phase }).Should(Equal(v1.PhaseAwaitingReady))
 	o.at(o.hour(0).Add(time.Minute)) // still refused
 	o.Expect(o.snapshotNames()).To(ConsistOf("a", "b"))
 	o.clock.SetTime(o.hour(0).Add(6 * time.Minute))

@@ -81,6 +81,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
+	if wrong, err := unusedRights(); code == 0 && (err != nil || len(wrong) > 0) {
+		fmt.Fprintf(os.Stderr, "FAIL: config/rbac/role.yaml: %s %v\n", strings.Join(wrong, "\n"), err)
+		code = 1
+	}
 	if !stop() && code == 0 {
 		code = 1
 	}
@@ -121,7 +125,7 @@ func start(ctx context.Context) error {
 		return err
 	}
 	api = client.WithFieldValidation(plain, metav1.FieldValidationStrict)
-	return nil
+	return grantOperator(ctx)
 }
 
 // snapshotDefinitions are the files of the CRDs of VolumeSnapshots, as the module that brings their types publishes them.

@@ -48,3 +48,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tagOverride) }}
 {{- end }}
 {{- end }}
+
+{{/* Whether the admission policy is installed: it is wanted, and the cluster serves it. Where no cluster is asked (helm template), Helm knows
+groups and no kinds, and every version of Kubernetes that the chart is for serves it. */}}
+{{- define "stillpoint.admissionPolicy" -}}
+{{- $asked := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration" -}}
+{{- $served := .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}
+{{- if and .Values.admissionPolicy.enabled (or $served (not $asked)) }}true{{ end -}}
+{{- end }}
+
+{{/* Two installations for namespaces of their own have a policy each. */}}
+{{- define "stillpoint.admissionPolicyName" -}}
+{{- if .Values.watchNamespaces }}{{ include "stillpoint.named" (list . .Release.Namespace) }}{{ else }}{{ include "stillpoint.fullname" . }}{{ end -}}
+{{- end }}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshots
+
+import (
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
+)
+
+// Observe a snapshot on behalf of a run; to any other run it is foreign.
+func Observe(runUID types.UID, s *snapshotv1.VolumeSnapshot) run.Snapshot {
+	seen := run.Snapshot{
+		UID:         s.UID,
+		Foreign:     s.Annotations[v1.AnnotationRunUID] != string(runUID),
+		Terminating: s.DeletionTimestamp != nil,
+		Consistency: s.Labels[v1.LabelConsistency],
+	}
+	st := s.Status
+	if st == nil {
+		return seen
+	}
+	seen.Bound = st.BoundVolumeSnapshotContentName != nil && *st.BoundVolumeSnapshotContentName != ""
+	seen.Ready = st.ReadyToUse != nil && *st.ReadyToUse
+	// Some drivers tell no creation time; a snapshot that is ready is cut.
+	seen.Cut = st.CreationTime != nil || seen.Ready
+	if st.CreationTime != nil {
+		seen.CreationTime = &st.CreationTime.Time
+	}
+	if st.Error != nil {
+		seen.Error = "the storage reports an error"
+		if st.Error.Message != nil {
+			seen.Error = *st.Error.Message
+		}
+	}
+	return seen
+}
