@@ -29,7 +29,7 @@ const (
 	// Every new value is acted on once.
 	AnnotationRelease = "snapscheduler.backube/release"
 
-	// AnnotationRetry on a SnapshotRun: how often its slot was tried before (runRetryLimit).
+	// AnnotationRetry on a SnapshotRun: how often its slot was tried before (runRetryLimit). It is for people; the run's name is what counts.
 	AnnotationRetry = "snapscheduler.backube/retry"
 
 	// FinalizerRelease on a SnapshotRun: the run's release is not yet done or given up on record.
