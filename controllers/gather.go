@@ -96,23 +96,23 @@ func (r *RunReconciler) lock(o *v1.SnapshotRun, survey *run.Survey) run.Lock {
 	name := client.ObjectKeyFromObject(o)
 	switch {
 	case run.Active(o):
-		r.locks.hold(o.UID, name, lockLabel(o), lockedByPlan(o))
+		r.locks.hold(o.UID, name, lockLabel(o), r.lockedByPlan(o))
 	case survey != nil && len(survey.Pre)+len(survey.Post) > 0 && run.ModeOf(o) != v1.RunRelease && slices.Contains(o.Finalizers, v1.FinalizerRelease):
-		held, waitingFor := r.locks.take(o.UID, name, lockLabel(o), lockedBySurvey(survey))
+		held, waitingFor := r.locks.take(o.UID, name, lockLabel(o), lockedBySurvey(o, survey))
 		return run.Lock{Held: held, WaitingFor: waitingFor}
 	}
 	return run.Lock{Held: r.locks.holds(o.UID)}
 }
 
-func lockedBySurvey(s *run.Survey) map[types.UID]bool {
-	resources := map[types.UID]bool{}
+func lockedBySurvey(o *v1.SnapshotRun, s *run.Survey) map[resource]bool {
+	resources := map[resource]bool{}
 	for _, c := range s.Claims {
-		resources[c.UID] = true
+		resources[resource{o.Namespace, c.UID}] = true
 	}
 	for _, list := range [][]run.HookTargets{s.Pre, s.Post} {
 		for _, h := range list {
 			for _, t := range h.Targets {
-				resources[t.UID] = true
+				resources[resource{t.Namespace, t.UID}] = true
 			}
 		}
 	}
@@ -146,10 +146,13 @@ func (r *RunReconciler) gatherSnapshots(ctx context.Context, o *v1.SnapshotRun, 
 // snapshotNames of a run: as recorded, or as it would record them.
 func snapshotNames(o *v1.SnapshotRun, survey *run.Survey) []string {
 	var names []string
-	for i := range o.Status.Snapshots {
-		names = append(names, o.Status.Snapshots[i].Name)
+	if o.Status.Phase != "" && o.Status.Phase != v1.PhasePending {
+		for i := range o.Status.Snapshots {
+			names = append(names, o.Status.Snapshots[i].Name)
+		}
+		return names
 	}
-	if names == nil && survey != nil && run.ModeOf(o) == v1.RunSnapshot {
+	if survey != nil && run.ModeOf(o) == v1.RunSnapshot {
 		var claims []string
 		for _, c := range survey.Claims {
 			claims = append(claims, c.Name)

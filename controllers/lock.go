@@ -20,15 +20,21 @@ type lockTable struct {
 	freed chan struct{}
 }
 
+// resource is a pod or a claim. The namespace is part of it, so that a run's record, whoever wrote it, cannot name what belongs to others by a UID alone.
+type resource struct {
+	namespace string
+	uid       types.UID
+}
+
 type lockEntry struct {
 	run       types.UID
 	name      types.NamespacedName
 	label     string // what others see themselves wait for
 	held      bool
-	resources map[types.UID]bool
+	resources map[resource]bool
 }
 
-func (e *lockEntry) conflicts(resources map[types.UID]bool) bool {
+func (e *lockEntry) conflicts(resources map[resource]bool) bool {
 	for r := range resources {
 		if e.resources[r] {
 			return true
@@ -38,7 +44,7 @@ func (e *lockEntry) conflicts(resources map[types.UID]bool) bool {
 }
 
 // take asks for the resources on behalf of a run; it holds them, or keeps its place in the queue and learns for whom it waits.
-func (t *lockTable) take(run types.UID, name types.NamespacedName, label string, resources map[types.UID]bool) (held bool, waitingFor string) {
+func (t *lockTable) take(run types.UID, name types.NamespacedName, label string, resources map[resource]bool) (held bool, waitingFor string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	i := slices.IndexFunc(t.entries, func(e *lockEntry) bool { return e.run == run })
@@ -59,7 +65,7 @@ func (t *lockTable) take(run types.UID, name types.NamespacedName, label string,
 }
 
 // hold records that a run holds its resources, whatever others think: its plan says so.
-func (t *lockTable) hold(run types.UID, name types.NamespacedName, label string, resources map[types.UID]bool) {
+func (t *lockTable) hold(run types.UID, name types.NamespacedName, label string, resources map[resource]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, e := range t.entries {

@@ -9,10 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func locked(uids ...types.UID) map[types.UID]bool {
-	out := map[types.UID]bool{}
+func locked(uids ...types.UID) map[resource]bool {
+	out := map[resource]bool{}
 	for _, u := range uids {
-		out[u] = true
+		out[resource{"shop", u}] = true
 	}
 	return out
 }

@@ -20,7 +20,7 @@ func metricsName(o interface{ GetNamespace() string }, schedule string) metrics.
 func measure(before, after *v1.SnapshotRun, s *v1.SnapshotSchedule, began, now time.Time) {
 	name := metricsName(after, after.Spec.ScheduleName)
 	b, a := &before.Status, &after.Status
-	if b.StartTime == nil && a.StartTime != nil && after.Spec.Slot != nil && retriesOf(after) == 0 {
+	if n, ours := run.Repetition(after, s); b.StartTime == nil && a.StartTime != nil && ours && n == 0 {
 		start := a.StartTime.Time
 		if !hooked(after) {
 			start = began // its record is written when it is over, and says when that was decided

@@ -36,9 +36,9 @@ func TestANewLeaderKeepsTheLocksOfActiveRuns(t *testing.T) {
 
 	r.rebuildLocks(t.Context())
 
-	ask := func(resource types.UID) string {
+	ask := func(uid types.UID) string {
 		defer r.locks.drop("asking")
-		_, waitingFor := r.locks.take("asking", named("asking"), "asking", locked(resource))
+		_, waitingFor := r.locks.take("asking", named("asking"), "asking", locked(uid))
 		return waitingFor
 	}
 	g.Expect(ask("pod of frozen")).To(Equal("shop/of-frozen (run frozen)"))
@@ -47,4 +47,21 @@ func TestANewLeaderKeepsTheLocksOfActiveRuns(t *testing.T) {
 	for _, free := range []types.UID{"pod of uploading", "pod of done", "pod of exit", "pod of nobody"} {
 		g.Expect(ask(free)).To(BeEmpty(), string(free))
 	}
+}
+
+// The record of a run, whoever wrote it, holds nothing in a namespace that its hooks do not reach: others would wait for it.
+func TestARunHoldsNothingThatItsHooksDoNotReach(t *testing.T) {
+	g := NewWithT(t)
+	o := &v1.SnapshotRun{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "forged", UID: "forged"}}
+	o.Status.Phase = v1.PhasePreHooks
+	o.Status.Plan = &v1.RunPlan{}
+	o.Status.Hooks = []v1.HookStatus{{Stage: v1.StagePre, Name: "quiesce", Targets: []v1.TargetStatus{{Namespace: "bank", PodUID: "pod of bank"}, {Namespace: "shop", PodUID: "pod of bank"}}}}
+	o.Status.Snapshots = []v1.SnapshotStatus{{ClaimUID: "claim of bank"}}
+	r := &RunReconciler{}
+	g.Expect(r.lockedByPlan(o)).NotTo(Or(HaveKey(resource{"bank", "pod of bank"}), HaveKey(resource{"bank", "claim of bank"})))
+	o.Status.Plan.ServiceAccountName = "snapshots"
+	g.Expect(r.lockedByPlan(o)).To(HaveKey(resource{"bank", "pod of bank"}))
+	r.Options.Hooks.DefaultAccount = "snapshots"
+	o.Status.Plan = nil
+	g.Expect(r.lockedByPlan(o)).To(HaveKey(resource{"bank", "pod of bank"}))
 }

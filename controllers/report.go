@@ -83,7 +83,7 @@ func (r *RunReconciler) report(ctx context.Context, before, after *v1.SnapshotRu
 	r.reportHooks(before, n)
 	if quiesced(before) != quiesced(after) {
 		c := meta.FindStatusCondition(after.Status.Conditions, v1.ConditionMayBeQuiesced)
-		if c.Reason == v1.ReasonReleased {
+		if c != nil && c.Reason == v1.ReasonReleased {
 			l.Info("Application was released", "quiescedFor", after.Status.QuiescedFor)
 		}
 	}

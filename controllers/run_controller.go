@@ -261,7 +261,7 @@ func (r *RunReconciler) rebuildLocks(ctx context.Context) {
 	}
 	for i := range runs.Items {
 		if o := &runs.Items[i]; run.Active(o) {
-			r.locks.hold(o.UID, client.ObjectKeyFromObject(o), lockLabel(o), lockedByPlan(o))
+			r.locks.hold(o.UID, client.ObjectKeyFromObject(o), lockLabel(o), r.lockedByPlan(o))
 		}
 	}
 }
@@ -271,18 +271,25 @@ func lockLabel(o *v1.SnapshotRun) string {
 	return fmt.Sprintf("%s/%s (run %s)", o.Namespace, o.Spec.ScheduleName, o.Name)
 }
 
-func lockedByPlan(o *v1.SnapshotRun) map[types.UID]bool {
-	resources := map[types.UID]bool{}
+// lockedByPlan is what a run holds because its plan says so. What its hooks may not reach it does not hold.
+func (r *RunReconciler) lockedByPlan(o *v1.SnapshotRun) map[resource]bool {
+	resources := map[resource]bool{}
 	if run.ModeOf(o) == v1.RunRelease { // the emergency exit neither waits nor makes others wait
 		return resources
 	}
+	account := ""
+	if o.Status.Plan != nil {
+		account = o.Status.Plan.ServiceAccountName
+	}
 	for i := range o.Status.Hooks {
 		for j := range o.Status.Hooks[i].Targets {
-			resources[o.Status.Hooks[i].Targets[j].PodUID] = true
+			if t := &o.Status.Hooks[i].Targets[j]; r.Options.Hooks.Reach(o.Namespace, t.Namespace, account) {
+				resources[resource{t.Namespace, t.PodUID}] = true
+			}
 		}
 	}
 	for i := range o.Status.Snapshots {
-		resources[o.Status.Snapshots[i].ClaimUID] = true
+		resources[resource{o.Namespace, o.Status.Snapshots[i].ClaimUID}] = true
 	}
 	return resources
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -143,7 +144,8 @@ func (p *pass) retry(ctx context.Context, next time.Time) error {
 	if last == nil || !p.mayRepeat(last) {
 		return nil
 	}
-	n := retriesOf(last) + 1
+	n, _ := run.Repetition(last, p.s)
+	n++
 	due := last.Status.CompletionTime.Add(min(maxRetryDelay, firstRetryDelay<<(n-1)))
 	if !due.Before(next) {
 		return nil
@@ -168,11 +170,15 @@ func (p *pass) retry(ctx context.Context, next time.Time) error {
 // newestSlotRun is the newest repetition of the newest slot that has a run.
 func (p *pass) newestSlotRun() *v1.SnapshotRun {
 	var last *v1.SnapshotRun
+	tries := 0
 	for i := range p.runs {
 		o := &p.runs[i]
-		if o.Spec.Slot != nil && metav1.IsControlledBy(o, p.s) && (last == nil || last.Spec.Slot.Before(o.Spec.Slot) ||
-			(last.Spec.Slot.Equal(o.Spec.Slot) && retriesOf(last) < retriesOf(o))) {
-			last = o
+		n, ours := run.Repetition(o, p.s)
+		if !ours || notTaken(o) {
+			continue
+		}
+		if last == nil || last.Spec.Slot.Before(o.Spec.Slot) || (last.Spec.Slot.Equal(o.Spec.Slot) && tries < n) {
+			last, tries = o, n
 		}
 	}
 	return last
@@ -180,16 +186,15 @@ func (p *pass) newestSlotRun() *v1.SnapshotRun {
 
 // mayRepeat a run that has failed.
 func (p *pass) mayRepeat(o *v1.SnapshotRun) bool {
-	return o.Status.Result == v1.ResultFailed && o.DeletionTimestamp == nil && retriesOf(o) < int(ptr.Deref(p.s.Spec.RunRetryLimit, 0))
+	n, ours := run.Repetition(o, p.s)
+	return ours && o.Status.Phase == v1.PhaseCompleted && o.Status.Result == v1.ResultFailed && o.DeletionTimestamp == nil &&
+		n < int(ptr.Deref(p.s.Spec.RunRetryLimit, 0))
 }
 
-// retriesOf a run: 0 for the first run of a slot.
-func retriesOf(o *v1.SnapshotRun) int {
-	n, err := strconv.Atoi(o.Annotations[v1.AnnotationRetry])
-	if err != nil {
-		return 0
-	}
-	return n
+// notTaken: the run was for a slot that the schedule was not at. It has taken the slot's name and not its place.
+func notTaken(o *v1.SnapshotRun) bool {
+	c := meta.FindStatusCondition(o.Status.Conditions, v1.ConditionComplete)
+	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1.ReasonNotTaken
 }
 
 // persistedNext is the slot that was to come next when the schedule was last looked at; snapscheduler's is honoured.
@@ -237,15 +242,14 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 			return false, p.notBegun(o)
 		}
 	}
-	if active := p.st.ActiveRun; active != "" && active != name && !p.knows(active) {
+	if active := p.st.ActiveRun; active != name && !p.knows(active) {
 		// The cache may not have our newest run yet.
-		var o v1.SnapshotRun
-		err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.s.Namespace, Name: active}, &o)
-		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("reading SnapshotRun %s/%s: %w", p.s.Namespace, active, err)
+		o, err := p.liveRun(ctx, active)
+		if err != nil {
+			return false, err
 		}
-		if err == nil && run.BeforeAwaitingReady(&o) {
-			return false, p.notBegun(&o)
+		if o != nil && run.BeforeAwaitingReady(o) {
+			return false, p.notBegun(o)
 		}
 	}
 	o := &v1.SnapshotRun{
@@ -268,7 +272,7 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 		if err := p.Live.Get(ctx, client.ObjectKeyFromObject(o), &existing); err != nil {
 			return false, fmt.Errorf("reading SnapshotRun %s/%s that already exists: %w", o.Namespace, o.Name, err)
 		}
-		if !metav1.IsControlledBy(&existing, p.s) {
+		if _, ours := run.Repetition(&existing, p.s); !ours || run.ModeOf(&existing) != v1.RunSnapshot || notTaken(&existing) {
 			return false, fmt.Errorf("SnapshotRun %s/%s exists and is not this schedule's (a copy, or left from a deleted schedule of the same name); delete it to let the slot run", o.Namespace, o.Name)
 		}
 		o = &existing
@@ -281,6 +285,22 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 	}
 	log.FromContext(ctx).Info("Run of a slot was created", "run", name, "slot", slot.UTC().Format(time.RFC3339))
 	return true, nil
+}
+
+// liveRun of the schedule by name; nil: there is none. Whoever wrote the name may have meant anything.
+func (p *pass) liveRun(ctx context.Context, name string) (*v1.SnapshotRun, error) {
+	if len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return nil, nil //nolint:nilnil // nil says that it does not exist
+	}
+	var o v1.SnapshotRun
+	err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.s.Namespace, Name: name}, &o)
+	if apierrors.IsNotFound(err) || (err == nil && o.Spec.ScheduleName != p.s.Name) {
+		return nil, nil //nolint:nilnil // see above
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading SnapshotRun %s/%s: %w", p.s.Namespace, name, err)
+	}
+	return &o, nil
 }
 
 func (p *pass) knows(name string) bool {

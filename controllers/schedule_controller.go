@@ -12,9 +12,11 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -137,6 +139,11 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		return ctrl.Result{}, fmt.Errorf("listing the runs of schedule %s: %w", req.NamespacedName, err)
 	}
 	p.runs = runs.Items
+	for i := range p.runs {
+		if st := &p.runs[i].Status; st.Phase == v1.PhaseCompleted && st.CompletionTime == nil { // somebody else completed it
+			st.CompletionTime = ptr.To(metav1.NewMicroTime(p.runs[i].CreationTimestamp.Time))
+		}
+	}
 
 	slotErr := p.calendar(ctx)
 	p.summarise(ctx)

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,7 +69,7 @@ func (p *pass) summarise(ctx context.Context) {
 		if t := o.Status.SnapshottingTime; t != nil && !p.quiet(o) && (p.st.LastSnapshotTime == nil || p.st.LastSnapshotTime.Time.Before(t.Truncate(time.Second))) {
 			p.st.LastSnapshotTime = ptr.To(metav1.NewTime(t.Truncate(time.Second)))
 		}
-		if t := o.Status.CompletionTime; o.Status.Result == v1.ResultSucceeded && (p.st.LastSuccessTime == nil || p.st.LastSuccessTime.Time.Before(t.Truncate(time.Second))) {
+		if t := o.Status.CompletionTime; o.Status.Phase == v1.PhaseCompleted && o.Status.Result == v1.ResultSucceeded && (p.st.LastSuccessTime == nil || p.st.LastSuccessTime.Time.Before(t.Truncate(time.Second))) {
 			p.st.LastSuccessTime = ptr.To(metav1.NewTime(t.Truncate(time.Second)))
 		}
 	}
@@ -99,8 +98,8 @@ func (p *pass) trailing(ctx context.Context) bool {
 	if name == p.announced {
 		return true
 	}
-	err := p.Live.Get(ctx, types.NamespacedName{Namespace: p.s.Namespace, Name: name}, &v1.SnapshotRun{})
-	return !apierrors.IsNotFound(err)
+	o, err := p.liveRun(ctx, name)
+	return o != nil || err != nil
 }
 
 // leftOut reports claims that match and cannot be taken, once for as long as they are the same.

@@ -35,7 +35,7 @@ const (
 	// AnnotationRestoredFrom on a PersistentVolumeClaim: the VolumeSnapshot that it was made from.
 	AnnotationRestoredFrom = "snapscheduler.backube/restored-from"
 
-	// AnnotationRetry on a SnapshotRun: how often its slot was tried before (runRetryLimit).
+	// AnnotationRetry on a SnapshotRun: how often its slot was tried before (runRetryLimit). It is for people; the run's name is what counts.
 	AnnotationRetry = "snapscheduler.backube/retry"
 
 	// FinalizerRelease on a SnapshotRun: the run's release is not yet done or given up on record.

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -13,7 +14,16 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
-const maxMessage = 1024
+const (
+	// maxMessage of a condition, a hook or a run, in bytes.
+	maxMessage = 1024
+	// maxSnapshotMessage of one of many snapshots or claims, in bytes. What the storage or the API server says is of any length.
+	maxSnapshotMessage = 256
+	// maxLeftOut is how many claims that were left out are named.
+	maxLeftOut = 20
+	// maxRequest is how much of the annotation that asks for a release is kept, in bytes.
+	maxRequest = 256
+)
 
 func (m *machine) condition(typ string, status metav1.ConditionStatus, reason, message string) {
 	setCondition(&m.st.Conditions, m, typ, status, reason, message)
@@ -54,6 +64,18 @@ func clean(s string, limit int) string {
 		cut--
 	}
 	return s[:cut] + "..."
+}
+
+// leftOutWords are at most maxLeftOut of the claims that were left out, and how many more there are.
+func leftOutWords(all []string) []string {
+	var out []string
+	for i, words := range all {
+		if i == maxLeftOut && len(all) > maxLeftOut+1 {
+			return append(out, fmt.Sprintf("and %d more", len(all)-maxLeftOut))
+		}
+		out = append(out, clean(words, maxSnapshotMessage))
+	}
+	return out
 }
 
 func hookEnded(h *v1.HookStatus) bool {

@@ -180,7 +180,7 @@ func (m *machine) complete(result v1.RunResult, reason, message string) {
 	m.changed = true
 	m.st.Phase = v1.PhaseCompleted
 	m.st.Result = result
-	m.st.Message = message
+	m.st.Message = shorten(message)
 	m.st.CompletionTime = m.now()
 	m.condition(v1.ConditionComplete, metav1.ConditionTrue, reason, message)
 }

@@ -51,7 +51,7 @@ func (m *machine) compareTargets(look *Look) {
 // crash notes the first reason why the snapshots may not be called consistent.
 func (m *machine) crash(reason string) {
 	if m.st.Consistency == nil {
-		m.st.Consistency = &v1.ConsistencyStatus{Verdict: v1.ConsistencyCrash, Reason: reason}
+		m.st.Consistency = &v1.ConsistencyStatus{Verdict: v1.ConsistencyCrash, Reason: shorten(reason)}
 	}
 }
 

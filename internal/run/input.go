@@ -18,6 +18,10 @@ const (
 	ClaimWindow = 10 * time.Second
 	// ReleaseGrace is added to the time that a command whose end is unknown may still run, before the second release pass.
 	ReleaseGrace = 30 * time.Second
+	// MaxRetries is how often a failed run is repeated at most (runRetryLimit).
+	MaxRetries = 20
+	// maxEarly is how far ahead of this process's clock a slot may be whose run exists: the clock of the process that created it may differ.
+	maxEarly = 5 * time.Minute
 	// DirectGrace is how long a run without hooks waits for its snapshots before it records them as a plan.
 	DirectGrace = 5 * time.Second
 	// LookInterval is how often pods are looked up while a post hook waits for one.

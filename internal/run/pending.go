@@ -14,6 +14,7 @@ import (
 
 // pending: nothing is quiesced and nothing but names is taken. The run plans itself, waits, or completes.
 func (m *machine) pending() {
+	m.st = waitingRecord(m.st)
 	if m.deleted() {
 		m.complete(v1.ResultFailed, v1.ReasonCancelled, "the run was deleted before it began; nothing was quiesced")
 		return
@@ -42,7 +43,7 @@ func (m *machine) pending() {
 	if m.World.Survey == nil {
 		return
 	}
-	m.st.ClaimsLeftOut = m.World.Survey.LeftOut
+	m.st.ClaimsLeftOut = leftOutWords(m.World.Survey.LeftOut)
 	switch {
 	case m.mode() == v1.RunRelease && len(post) == 0:
 		m.complete(v1.ResultSkipped, v1.ReasonNoHooks, "the schedule has no post hooks: there is nothing to release")
@@ -50,8 +51,8 @@ func (m *machine) pending() {
 		m.complete(v1.ResultSkipped, v1.ReasonNoHooks, "the schedule has no hooks to test")
 	case m.mode() == v1.RunSnapshot && len(m.World.Survey.Claims) == 0:
 		msg := "no claim to take: no bound PersistentVolumeClaim matches spec.claimSelector"
-		if len(m.World.Survey.LeftOut) > 0 {
-			msg += " (left out: " + join(m.World.Survey.LeftOut) + ")"
+		if len(m.st.ClaimsLeftOut) > 0 {
+			msg += " (left out: " + join(m.st.ClaimsLeftOut) + ")"
 		}
 		m.complete(v1.ResultSkipped, v1.ReasonRunSkipped, msg)
 	case len(pre)+len(post) == 0:
@@ -65,18 +66,42 @@ func (m *machine) pending() {
 	}
 }
 
-// slotIsOurs: a run with a slot is the operator's own and for a slot that the schedule is at. Restored and copied runs are not.
+// waitingRecord is what the record of a run that has not begun may say: what it waits for. Anything else there was written by somebody else.
+func waitingRecord(st *v1.SnapshotRunStatus) *v1.SnapshotRunStatus {
+	out := &v1.SnapshotRunStatus{Phase: st.Phase, Message: st.Message, ClaimsLeftOut: st.ClaimsLeftOut}
+	if c := meta.FindStatusCondition(st.Conditions, v1.ConditionComplete); c != nil {
+		out.Conditions = []metav1.Condition{*c}
+	}
+	return out
+}
+
+// slotIsOurs: a run with a slot is the operator's own, and for a slot that the schedule is at. Restored, copied and made-up runs are not.
 func (m *machine) slotIsOurs() bool {
-	if m.Run.Spec.Slot == nil {
+	slot := m.Run.Spec.Slot
+	if slot == nil {
 		return true
 	}
-	if !metav1.IsControlledBy(m.Run, m.Schedule) {
+	if _, ok := Repetition(m.Run, m.Schedule); !ok || slot.After(m.Now.Add(maxEarly)) {
 		return false
 	}
 	// The schedule controller creates the run first and records the slot afterwards: until then its next slot is
 	// still this one, and from then on the run is its active one.
 	next := m.Schedule.Status.NextSnapshotTime
-	return m.Schedule.Status.ActiveRun == m.Run.Name || next == nil || !m.Run.Spec.Slot.Before(next)
+	return m.Schedule.Status.ActiveRun == m.Run.Name || next == nil || !slot.Before(next)
+}
+
+// Repetition of a run that a schedule has for a slot: 0 is the first run of the slot. ok is false for any other run. What a run is called and whom it
+// belongs to says so, and nothing that can be changed about it.
+func Repetition(r *v1.SnapshotRun, s *v1.SnapshotSchedule) (n int, ok bool) {
+	if r.Spec.Slot == nil || r.Spec.ScheduleName != s.Name || !metav1.IsControlledBy(r, s) {
+		return 0, false
+	}
+	for n := range MaxRetries + 1 {
+		if r.Name == naming.RetryRun(s.Name, r.Spec.Slot.Time, n) {
+			return n, true
+		}
+	}
+	return 0, false
 }
 
 func (m *machine) invalid(message string) {
@@ -130,7 +155,7 @@ func (m *machine) plan(pre, post []v1.PlannedHook) {
 		st.Hooks = append(st.Hooks, h)
 	}
 	if size, err := journalEstimate(st); err != nil || size > MaxJournalBytes {
-		m.st = m.Run.Status.DeepCopy()
+		m.st = waitingRecord(&m.Run.Status)
 		m.invalid(fmt.Sprintf("the run's record could grow to %d KiB, more than %d: select fewer pods or claims, or shorten the commands", size>>10, MaxJournalBytes>>10))
 		return
 	}
@@ -192,8 +217,12 @@ func (m *machine) direct() {
 	m.st.StartTime, m.st.SnapshottingTime = now, now
 	m.st.Plan = m.newPlan()
 	m.planSnapshots()
+	if size, err := recordEstimate(m.st); err != nil || size > maxRecordBytes {
+		m.st = waitingRecord(&m.Run.Status)
+		m.invalid(fmt.Sprintf("the run's record could grow to %d KiB, more than %d: select fewer claims, or shorten spec.snapshotTemplate", size>>10, maxRecordBytes>>10))
+		return
+	}
 	m.condition(v1.ConditionPreHooksSucceeded, metav1.ConditionTrue, v1.ReasonNoHooks, "")
-	meta.RemoveStatusCondition(&m.st.Conditions, v1.ConditionMayBeQuiesced)
 	creating := m.createSnapshots()
 	m.observeSnapshots()
 	switch {

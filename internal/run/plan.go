@@ -144,6 +144,13 @@ func journalEstimate(st *v1.SnapshotRunStatus) (int, error) {
 	return 2*len(b) + targets*(perTarget+outputLimit(targets)) + len(st.Snapshots)*perSnapshot, nil
 }
 
+// recordEstimate is the size to which the record of a run without hooks can grow, in bytes.
+func recordEstimate(st *v1.SnapshotRunStatus) (int, error) {
+	b, err := json.Marshal(st)
+	const perSnapshot = 300 // times and states; that many do not all have a message of full length
+	return len(b) + len(st.Snapshots)*perSnapshot, err
+}
+
 // outputLimit is how much output of one target is kept, in bytes: 4 KiB for a few, less for many.
 func outputLimit(targets int) int {
 	const budget, most, least = 128 << 10, 4096, 128

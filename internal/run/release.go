@@ -3,6 +3,8 @@
 package run
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"time"
 
@@ -186,6 +188,9 @@ func (m *machine) releaseTarget(s step, t *v1.TargetStatus) bool {
 // releaseRequest is the value of the release annotation if it was not acted on yet.
 func (m *machine) releaseRequest() string {
 	v := m.Run.Annotations[v1.AnnotationRelease]
+	if len(v) > maxRequest {
+		v = fmt.Sprintf("%x", sha256.Sum256([]byte(v)))
+	}
 	if m.st.Release != nil && m.st.Release.Requested == v {
 		return ""
 	}

@@ -80,7 +80,7 @@ func (m *machine) createSnapshots() bool {
 		}
 		failure, failed := m.World.Creates[s.Name]
 		if failed {
-			s.Message = failure.Message
+			s.Message = clean(failure.Message, maxSnapshotMessage)
 			// While an application waits there is no time for the cause of a refusal to go away.
 			if failure.Refused && m.hooked() {
 				s.State = v1.SnapshotFailed
@@ -151,7 +151,7 @@ func (m *machine) observeSnapshots() {
 			continue
 		}
 		s.Consistency = seen.Consistency
-		s.Message = seen.Error
+		s.Message = clean(seen.Error, maxSnapshotMessage)
 		if seen.Cut && s.State == v1.SnapshotPending {
 			s.State = v1.SnapshotCut
 			s.CutSeenTime = m.now()

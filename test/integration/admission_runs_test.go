@@ -58,7 +58,6 @@ func creatingAndChangingRuns(g *guarded, t *testing.T) {
 		"sent to its release":       {written, annotate(v1.AnnotationRelease, "now")},
 		"sent to its release again": {annotated, annotate(v1.AnnotationRelease, "2")},
 		"release taken back":        {annotated, func(r *v1.SnapshotRun) { r.Annotations = nil }},
-		"repeated once more":        {written, annotate(v1.AnnotationRetry, "-1")},
 		"without its finalizer":     {written, func(r *v1.SnapshotRun) { r.Finalizers = nil }},
 		"with another finalizer":    {written, func(r *v1.SnapshotRun) { r.Finalizers = []string{"example.com/mine"} }},
 		"with the finalizer":        {aRun(hooked.Name, ""), func(r *v1.SnapshotRun) { r.Finalizers = []string{v1.FinalizerRelease} }},
@@ -80,6 +79,7 @@ func creatingAndChangingRuns(g *guarded, t *testing.T) {
 		"nothing":            func(*v1.SnapshotRun) {},
 		"a label":            func(r *v1.SnapshotRun) { r.Labels = map[string]string{"team": "shop"} },
 		"another annotation": annotate("example.com/note", "seen"),
+		"how often its slot was tried, which is told and not believed": annotate(v1.AnnotationRetry, "-1"),
 		"one more finalizer": func(r *v1.SnapshotRun) { r.Finalizers = append(r.Finalizers, "example.com/mine") },
 		"an owner": func(r *v1.SnapshotRun) {
 			r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: "b"}}
