@@ -3,8 +3,8 @@
 MODULE  := github.com/stillpoint-operator/stillpoint
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= ghcr.io/stillpoint-operator/stillpoint:$(VERSION)
-LDFLAGS := -s -w -X main.version=$(VERSION)
 CLUSTER := go run ./test/cluster/cmd/localcluster
+PLATFORMS ?= linux/$(shell go env GOARCH)
 GO_TEST_FLAGS ?=
 
 # Tools are Go programs too, each pinned in a module of its own.
@@ -22,8 +22,9 @@ help: ## Show this list
 	  /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
-build: ## Build the operator as bin/stillpoint
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/stillpoint .
+build: ## Build the operator as bin/stillpoint, and the plugin as bin/kubectl-stillpoint
+	@hack/build.sh '$(VERSION)' bin/stillpoint .
+	@hack/build.sh '$(VERSION)' bin/kubectl-stillpoint ./cmd/kubectl-stillpoint
 
 .PHONY: generate
 generate: ## Write the generated files: deep copies, CRDs, and their copies in config/default and the chart
@@ -90,5 +91,9 @@ cluster-down: ## Stop the local cluster and remove its data
 ##@ Delivery
 
 .PHONY: image
-image: ## Build the container image IMAGE with docker, podman or buildah, whichever is there
-	@hack/image.sh '$(IMAGE)' '$(VERSION)'
+image: ## Build the container image IMAGE with docker, podman or buildah, whichever is there; PLATFORMS=linux/amd64,linux/arm64 for more than this machine's
+	@hack/image.sh '$(IMAGE)' '$(VERSION)' '$(PLATFORMS)'
+
+.PHONY: release
+release: ## Leave a release in dist/release: plugin, operator, chart, install.yaml, SBOM, checksums (minutes: it builds for six platforms)
+	@hack/release.sh '$(VERSION)'

@@ -33,14 +33,12 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/controllers"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/build"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // leaseName is snapscheduler's: while a cluster migrates, only one of the two operators works.
 const leaseName = "cd2d8e9f.backube"
-
-// version is set by the build.
-var version = "dev"
 
 type options struct {
 	metricsAddress, probeAddress         string
@@ -57,7 +55,7 @@ type options struct {
 	maxHooks                             int
 	releaseDeadline, readyTimeout, drain time.Duration
 	workers                              int
-	version                              bool
+	version, preflight                   bool
 	log                                  zap.Options
 }
 
@@ -82,6 +80,7 @@ func parseFlags() *options {
 	flag.DurationVar(&o.readyTimeout, "ready-timeout", 24*time.Hour, "How long a run waits for its snapshots to become ready.")
 	flag.DurationVar(&o.drain, "drain-timeout", 30*time.Second, "After SIGTERM: how long active runs may take to release their applications before the operator stops. Keep it below the pod's terminationGracePeriodSeconds.")
 	flag.IntVar(&o.workers, "workers", 16, "How many schedules, and how many runs, are worked on at a time.")
+	flag.BoolVar(&o.preflight, "preflight", false, "Ask the API server whether the installation has all that it needs, print the answers and exit. It changes nothing.")
 	flag.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.log.BindFlags(flag.CommandLine)
 	flag.Parse()
@@ -91,7 +90,7 @@ func parseFlags() *options {
 func main() {
 	o := parseFlags()
 	if o.version {
-		fmt.Println("stillpoint", version)
+		fmt.Println("stillpoint", build.String())
 		return
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.log)))
@@ -108,7 +107,10 @@ func start(o *options) error {
 	}
 	// The API server's own priority and fairness rules protect it better than a limit here, and a quiesced application would wait.
 	cfg.QPS = -1
-	cfg.UserAgent = "stillpoint/" + version
+	cfg.UserAgent = "stillpoint/" + build.Version
+	if o.preflight {
+		return checkInstallation(context.Background(), cfg, o, time.Now(), os.Stdout)
+	}
 	realClock := clock.RealClock{}
 
 	engine, pool, err := hookEngine(cfg, o, realClock)
@@ -159,7 +161,7 @@ func start(o *options) error {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	go stopOnSignal(ctx, stop, mgr.Elected(), runs, o.drain, realClock)
-	ctrl.Log.WithName("setup").Info("The operator starts", "version", version)
+	ctrl.Log.WithName("setup").Info("The operator starts", "version", build.String())
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("running: %w", err)
 	}

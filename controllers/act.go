@@ -108,13 +108,19 @@ func (r *RunReconciler) patchFinalizer(ctx context.Context, o *v1.SnapshotRun, m
 // create VolumeSnapshots side by side. What becomes of each is noted in mem; the next decision sees it.
 func (r *RunReconciler) create(ctx context.Context, o *v1.SnapshotRun, mem *runMemory, effects []run.CreateSnapshot) {
 	var mu sync.Mutex
+	for _, e := range effects {
+		mem.making[e.Name] = &making{claim: e.Claim, at: r.Clock.Now()}
+	}
 	parallel(parallelCreates, len(effects), func(i int) {
 		e := effects[i]
-		s, err := r.createOne(ctx, o, e)
+		s, existed, err := r.createOne(ctx, o, e)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
 			mem.snapshots[e.Name] = seenSnapshot{object: s, at: r.Clock.Now()}
+			if existed && mem.tries[e.Name] == 0 {
+				delete(mem.making, e.Name) // somebody else's, or that of a process before this one
+			}
 			delete(mem.creates, e.Name)
 			return
 		}
@@ -122,9 +128,9 @@ func (r *RunReconciler) create(ctx context.Context, o *v1.SnapshotRun, mem *runM
 	})
 }
 
-// createOne creates a VolumeSnapshot, or returns the one that has its name, whosever it is.
-func (r *RunReconciler) createOne(ctx context.Context, o *v1.SnapshotRun, e run.CreateSnapshot) (*snapshotv1.VolumeSnapshot, error) {
-	s := &snapshotv1.VolumeSnapshot{
+// createOne creates a VolumeSnapshot, or returns the one that has its name and existed, whosever it is.
+func (r *RunReconciler) createOne(ctx context.Context, o *v1.SnapshotRun, e run.CreateSnapshot) (s *snapshotv1.VolumeSnapshot, existed bool, err error) {
+	s = &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: e.Name, Labels: e.Labels, Annotations: e.Annotations},
 		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To(e.Claim)}},
 	}
@@ -134,19 +140,15 @@ func (r *RunReconciler) createOne(ctx context.Context, o *v1.SnapshotRun, e run.
 	if e.Owned {
 		s.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "SnapshotSchedule", Name: e.ScheduleName, UID: e.ScheduleUID}}
 	}
-	err := r.Create(ctx, s)
+	err = r.Create(ctx, s)
 	if apierrors.IsAlreadyExists(err) {
 		var existing snapshotv1.VolumeSnapshot
 		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(s), &existing); err != nil {
-			return nil, fmt.Errorf("reading VolumeSnapshot %s/%s that already exists: %w", o.Namespace, e.Name, err)
+			return nil, false, fmt.Errorf("reading VolumeSnapshot %s/%s that already exists: %w", o.Namespace, e.Name, err)
 		}
-		return &existing, nil
+		return &existing, true, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	metrics.SnapshotCreated(o.Spec.ScheduleName, o.Namespace, e.Claim)
-	return s, nil
+	return s, false, err
 }
 
 func (r *RunReconciler) noteFailure(ctx context.Context, o *v1.SnapshotRun, mem *runMemory, e run.CreateSnapshot, err error) {
@@ -154,10 +156,11 @@ func (r *RunReconciler) noteFailure(ctx context.Context, o *v1.SnapshotRun, mem 
 	delay := min(maxBackoff, 500*time.Millisecond<<min(mem.tries[e.Name]-1, 6))
 	_, known := mem.creates[e.Name]
 	mem.creates[e.Name] = run.CreateFailure{Message: err.Error(), Refused: refused(err), RetryTime: r.Clock.Now().Add(delay)}
-	metrics.SnapshotCreateFailed(o.Spec.ScheduleName, o.Namespace, e.Claim)
+	metrics.SnapshotCreateFailed(metricsName(o, o.Spec.ScheduleName), e.Claim, r.Clock.Now())
 	if !known {
 		log.FromContext(ctx).Error(err, "Creating a VolumeSnapshot failed", "volumeSnapshot", e.Name, "claim", e.Claim)
-		r.event(o, warning, "SnapshotNotCreated", "Snapshot", "VolumeSnapshot %s of claim %s was not created: %v", e.Name, e.Claim, err)
+		s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: e.Name}}
+		r.eventAbout(s, o, v1.EventSnapshotNotCreated, "Create", "VolumeSnapshot %s of claim %s was not created: %v", e.Name, e.Claim, err)
 	}
 }
 
@@ -178,7 +181,7 @@ func (r *RunReconciler) deleteLeftover(ctx context.Context, o *v1.SnapshotRun, m
 		return fmt.Errorf("deleting VolumeSnapshot %s/%s that an earlier run left uncut: %w", o.Namespace, e.Name, err)
 	}
 	mem.leftovers[e.UID] = true
-	r.event(o, warning, "UncutSnapshotDeleted", "Snapshot", "VolumeSnapshot %s, which an earlier run left without a cut, was deleted", e.Name)
+	r.eventAbout(s, o, v1.EventUncutSnapshotDeleted, "Delete", "VolumeSnapshot %s, which an earlier run left without a cut, was deleted", e.Name)
 	return nil
 }
 

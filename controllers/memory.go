@@ -3,12 +3,14 @@
 package controllers
 
 import (
+	"maps"
 	"sync"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
@@ -23,12 +25,17 @@ type memory struct {
 
 // runMemory belongs to the one worker that reconciles the run.
 type runMemory struct {
+	name      types.NamespacedName
 	latest    *v1.SnapshotRun // as our last write returned it
 	survey    *run.Survey     // of a run without hooks
 	snapshots map[string]seenSnapshot
 	creates   map[string]run.CreateFailure
 	tries     map[string]int
 	leftovers map[types.UID]bool // deleted by this process
+	making    map[string]*making // snapshots that this process creates, by name
+	began     time.Time          // when this process first saw the run
+	// unanswered: the run as it was before a write that was answered with an error. It may have been done all the same.
+	unanswered *v1.SnapshotRun
 }
 
 type seenSnapshot struct {
@@ -36,16 +43,17 @@ type seenSnapshot struct {
 	at     time.Time
 }
 
-func (m *memory) of(uid types.UID) *runMemory {
+func (m *memory) of(o *v1.SnapshotRun, now time.Time) *runMemory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.runs == nil {
 		m.runs = map[types.UID]*runMemory{}
 	}
-	r := m.runs[uid]
+	r := m.runs[o.UID]
 	if r == nil {
-		r = &runMemory{snapshots: map[string]seenSnapshot{}, creates: map[string]run.CreateFailure{}, tries: map[string]int{}, leftovers: map[types.UID]bool{}}
-		m.runs[uid] = r
+		r = &runMemory{snapshots: map[string]seenSnapshot{}, creates: map[string]run.CreateFailure{}, tries: map[string]int{}, leftovers: map[types.UID]bool{},
+			making: map[string]*making{}, began: now, name: client.ObjectKeyFromObject(o)}
+		m.runs[o.UID] = r
 	}
 	return r
 }
@@ -54,6 +62,13 @@ func (m *memory) forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.runs, uid)
+}
+
+// forgetName is forget for a run that no longer exists.
+func (m *memory) forgetName(name types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.runs, func(_ types.UID, r *runMemory) bool { return r.name == name })
 }
 
 // fresher of the cached object and our own last write. Effects that were derived from an older state than our own would be harmless

@@ -28,6 +28,7 @@ import (
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/hooks"
+	"github.com/stillpoint-operator/stillpoint/internal/metrics"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
@@ -118,6 +119,8 @@ func rateLimiter() workqueue.TypedRateLimiter[ctrl.Request] {
 
 // forwardWakeUps of the exec pool and the lock table to the work queue.
 func (r *RunReconciler) forwardWakeUps(ctx context.Context) error {
+	metrics.Leads(true, r.poolStats) // what is added to the manager runs with the lease
+	defer metrics.Leads(false, r.poolStats)
 	for {
 		var names []types.NamespacedName
 		select {
@@ -138,6 +141,12 @@ func (r *RunReconciler) forwardWakeUps(ctx context.Context) error {
 	}
 }
 
+func (r *RunReconciler) poolStats() metrics.Pool {
+	s := r.Hooks.Pool.Stats()
+	lane := func(l hooks.Lane) metrics.Lane { return metrics.Lane{InFlight: s.Busy[l], Queued: s.Queued[l]} }
+	return metrics.Pool{Quiesce: lane(hooks.LaneQuiesce), Release: lane(hooks.LaneRelease), Held: s.Held}
+}
+
 func runOfSnapshot(_ context.Context, o client.Object) []ctrl.Request {
 	name := o.GetAnnotations()[v1.AnnotationRun]
 	if name == "" {
@@ -152,11 +161,17 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	if err := r.Get(ctx, req.NamespacedName, &cached); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.locks.dropName(req.NamespacedName)
+			r.memory.forgetName(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.rebuild.Do(func() { r.rebuildLocks(ctx) })
-	mem := r.memory.of(cached.UID)
+	mem := r.memory.of(&cached, r.Clock.Now())
+	if mem.unanswered != nil {
+		if err := r.reportUnanswered(ctx, mem); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	current := mem.fresher(&cached)
 	var last run.Decision
 	for range maxSteps {
@@ -164,10 +179,14 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		if err != nil {
 			return ctrl.Result{}, err
 		}
+		watchSnapshots(current, mem, in.World.Snapshots, in.Now)
 		d := run.Decide(in)
 		switch {
 		case d.Persist != nil:
 			next, err := r.persist(ctx, current, d.Persist)
+			if err != nil {
+				mem.unanswered = current
+			}
 			if apierrors.IsConflict(err) {
 				// Somebody wrote in between, a person or another leader: look again when the cache has it.
 				return ctrl.Result{RequeueAfter: repeatDelay}, nil
@@ -175,7 +194,7 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			if err != nil {
 				return ctrl.Result{}, client.IgnoreNotFound(err)
 			}
-			r.report(ctx, current, next)
+			r.report(ctx, current, next, mem)
 			if d.Anew {
 				r.Hooks.Pool.Forget(cached.UID)
 			}
@@ -197,7 +216,8 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			}
 			current = next
 		default:
-			if current.Status.Phase == v1.PhaseCompleted {
+			// Not before the cache shows it: until then an older run may come here again, and is not to be taken for news.
+			if cached.Status.Phase == v1.PhaseCompleted {
 				r.forget(cached.UID)
 			}
 			return r.waitUntil(d.Wait), nil

@@ -62,15 +62,17 @@ func (p *pass) calendar(ctx context.Context) error {
 			}
 		}
 		p.invalidMessage = err.Error()
-		p.st.NextSnapshotTime = nil
+		p.st.NextSnapshotTime, p.st.ScheduledSince = nil, nil
 		return nil
 	}
 	p.cal, p.calOK = cal, true
 	limits := calendar.Limits{
 		StartingDeadline: time.Duration(ptr.Deref(p.s.Spec.StartingDeadlineSeconds, 0)) * time.Second,
-		Spread:           calendar.Spread(fmt.Sprintf("%s/%s/%s", p.s.Namespace, p.s.Name, p.s.UID), ptr.Deref(p.s.Spec.SpreadSeconds, 0)),
+		Spread:           spreadOf(p.s),
 	}
-	due := cal.Due(p.persistedNext(), p.now, limits)
+	next := p.persistedNext()
+	p.countFrom(next)
+	due := cal.Due(next, p.now, limits)
 	if due.ClockBehind && due.Next.After(cal.Next(cal.Next(p.now)).Add(clockStep)) {
 		// The clock was far ahead for a while. Whatever slots were taken then keep their names, so none is taken twice.
 		due = cal.Due(cal.Next(p.now), p.now, limits)
@@ -117,6 +119,23 @@ func (p *pass) calendar(ctx context.Context) error {
 	}
 	p.setNext(due.Next)
 	return nil
+}
+
+// countFrom records since when the schedule's slots count: since it runs, with the calendar that it has. An edit that leaves the next slot as it
+// was is none of the calendar.
+func (p *pass) countFrom(next time.Time) {
+	was := p.st.NextSnapshotTime
+	switch {
+	case p.s.Spec.Disabled:
+		p.st.ScheduledSince = nil
+	case p.st.ScheduledSince == nil || (was != nil && !was.Time.Equal(next)):
+		p.st.ScheduledSince = ptr.To(metav1.NewTime(p.now.Truncate(time.Second)))
+	}
+}
+
+// spreadOf a schedule: how much later than its slots its runs start.
+func spreadOf(s *v1.SnapshotSchedule) time.Duration {
+	return calendar.Spread(fmt.Sprintf("%s/%s/%s", s.Namespace, s.Name, s.UID), ptr.Deref(s.Spec.SpreadSeconds, 0))
 }
 
 // retry repeats the newest slot's run if it failed, with backoff, as often as runRetryLimit says and not beyond the next slot.
@@ -204,14 +223,14 @@ func (p *pass) missed(slot time.Time, reason string, n int) {
 	if p.st.LastMissed != nil {
 		count += p.st.LastMissed.Count
 	}
-	p.st.LastMissed = &v1.MissedSlot{Slot: metav1.NewTime(slot.UTC()), Reason: reason, Count: count}
+	p.st.LastMissed = &v1.MissedSlot{Slot: metav1.NewTime(slot.UTC()), Reason: reason, Count: count, NoticedTime: ptr.To(metav1.NewTime(p.now.Truncate(time.Second)))}
 	why := map[string]string{
 		v1.MissedTooLate:  "it could not be started within startingDeadlineSeconds",
 		v1.MissedOverlap:  "the run before it has not released its application yet",
 		v1.MissedDowntime: "the operator was not running, or could not create runs; only the newest missed slot is caught up",
 	}[reason]
-	p.event(warning, "SlotMissed", "Schedule", "slots not run: %d, the newest %s: %s", n, slot.UTC().Format(time.RFC3339), why)
-	p.after(func() { metrics.SlotsMissed(p.s.Name, p.s.Namespace, reason, n) })
+	p.event(warning, v1.EventSlotMissed, "Schedule", "slots not run: %d, the newest %s: %s", n, slot.UTC().Format(time.RFC3339), why)
+	p.after(func() { metrics.SlotsMissed(metricsName(p.s, p.s.Name), reason, n) })
 }
 
 // start the run of a slot, or its nth repetition, unless the run before it may still hold the application. The run's name is the lock:

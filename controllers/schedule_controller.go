@@ -6,13 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"sync"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,6 +56,18 @@ type ScheduleReconciler struct {
 	Options ScheduleOptions
 	// Draining: no further run is started.
 	Draining func() bool
+
+	// unanswered writes of schedules' status by name: answered with an error, and perhaps done all the same.
+	unanswered sync.Map // types.NamespacedName to unansweredStatus
+	// written: the resource version that our last write of a schedule's status made. A pass over an older one comes to what is told already.
+	written sync.Map // types.NamespacedName to string
+}
+
+// unansweredStatus is what was to be written over which version, and what was to be told then.
+type unansweredStatus struct {
+	over   string
+	wanted v1.SnapshotScheduleStatus
+	tell   []func()
 }
 
 // AddIndexes registers the field indexes of both controllers.
@@ -111,13 +125,14 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	var s v1.SnapshotSchedule
 	if err := r.Get(ctx, req.NamespacedName, &s); err != nil {
 		if apierrors.IsNotFound(err) {
-			metrics.Forget(req.Name, req.Namespace)
+			return ctrl.Result{}, r.leave(ctx, req.NamespacedName)
 		}
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, err
 	}
 	if s.DeletionTimestamp != nil {
-		return ctrl.Result{}, nil // its runs are deleted with it and go to their release
+		return ctrl.Result{}, r.leave(ctx, req.NamespacedName) // its runs are deleted with it and go to their release
 	}
+	r.tellUnanswered(&s)
 	p := &pass{ScheduleReconciler: r, s: &s, st: s.Status.DeepCopy(), now: r.Clock.Now()}
 	var runs v1.SnapshotRunList
 	if err := r.List(ctx, &runs, client.InNamespace(s.Namespace), client.MatchingFields{indexSchedule: s.Name}); err != nil {
@@ -140,6 +155,7 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		}
 		return ctrl.Result{}, errors.Join(err, slotErr, retentionErr)
 	}
+	metrics.SetState(metricsName(&s, s.Name), p.state(retentionErr != nil), p.now)
 	// Only now: what the old runs said is in the status.
 	if err := errors.Join(slotErr, retentionErr, p.pruneRuns(ctx)); err != nil {
 		return ctrl.Result{}, err
@@ -161,6 +177,14 @@ type pass struct {
 	events []func() // sent once the status is written
 	// announced is the repetition of a run that this pass writes into the status and the next one creates.
 	announced string
+	// for the metrics: the snapshots by state and claim; the newest run; until when the application may be quiesced by it, or since when a release
+	// is given up; nothing was deleted that should be, for the clocks differ.
+	snapshots       map[metrics.SnapshotState]metrics.Snapshots
+	claims          map[string]metrics.Claim
+	newest          *v1.SnapshotRun
+	active          *v1.SnapshotRun
+	quiesceDeadline time.Time
+	retentionPaused bool
 	// invalid: the reason and message of what the user has to mend.
 	invalidReason, invalidMessage string
 	// parsed calendar; false: it is not valid.
@@ -177,24 +201,54 @@ func (p *pass) wakeAt(t time.Time) {
 func (p *pass) after(f func()) { p.events = append(p.events, f) }
 
 func (p *pass) event(typ, reason, action, format string, args ...any) {
-	note := fmt.Sprintf(format, args...)
-	if len(note) > maxNote {
-		note = note[:maxNote-3] + "..."
-	}
-	p.after(func() { p.Recorder.Eventf(p.s, nil, typ, reason, action, "%s", note) })
+	p.after(func() { p.Recorder.Eventf(p.s, nil, typ, reason, action, "%s", note(format, args...)) })
 }
 
 // persist the status, if it changed, and then tell the world.
 func (p *pass) persist(ctx context.Context) error {
-	if !reflect.DeepEqual(&p.s.Status, p.st) {
+	key := client.ObjectKeyFromObject(p.s)
+	if !equality.Semantic.DeepEqual(&p.s.Status, p.st) { // which knows that a time is the same in any zone
 		before := p.s.DeepCopy()
 		p.s.Status = *p.st
 		if err := p.Status().Patch(ctx, p.s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			if !p.trails(key, before.ResourceVersion) {
+				p.unanswered.LoadOrStore(key, unansweredStatus{before.ResourceVersion, *p.st, p.events})
+			}
 			return fmt.Errorf("writing the status of SnapshotSchedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
 		}
 	}
+	p.unanswered.Delete(key)
+	p.written.Store(key, p.s.ResourceVersion)
 	for _, send := range p.events {
 		send()
 	}
 	return nil
+}
+
+// trails: the version is older than our own last write.
+func (r *ScheduleReconciler) trails(key types.NamespacedName, version string) bool {
+	v, _ := r.written.Load(key)
+	own, ok := v.(string)
+	if !ok {
+		return false
+	}
+	c, err := resourceversion.CompareResourceVersion(version, own)
+	return err == nil && c < 0
+}
+
+// tellUnanswered tells what depended on a write that was answered with an error, if the schedule shows that it was done. If it does not, the
+// pass that follows comes to the same again.
+func (r *ScheduleReconciler) tellUnanswered(s *v1.SnapshotSchedule) {
+	key := client.ObjectKeyFromObject(s)
+	v, ok := r.unanswered.Load(key)
+	u, is := v.(unansweredStatus)
+	if !ok || !is || s.ResourceVersion == u.over { // the cache does not show yet what became of it
+		return
+	}
+	r.unanswered.Delete(key)
+	if equality.Semantic.DeepEqual(s.Status, u.wanted) {
+		for _, send := range u.tell {
+			send()
+		}
+	}
 }

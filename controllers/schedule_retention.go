@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -31,6 +34,8 @@ const (
 	skewCheck = time.Minute
 	// parallelDeletes bounds how many snapshots of one schedule are deleted at a time.
 	parallelDeletes = 8
+	// maxExpiredEvents is how many snapshots of one schedule that go at a time get an event each.
+	maxExpiredEvents = 3
 )
 
 // retain deletes the snapshots whose time is over.
@@ -40,7 +45,7 @@ func (p *pass) retain(ctx context.Context) error {
 		return fmt.Errorf("listing the snapshots of schedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
 	}
 	found := snapshots.ForRetention(p.s.Name, list.Items, p.runs)
-	p.count(found)
+	p.count(list.Items, found)
 	rules, err := p.rules()
 	if err != nil {
 		if p.invalidReason == "" {
@@ -53,7 +58,8 @@ func (p *pass) retain(ctx context.Context) error {
 	ifAll := retention.Decide(p.now, rules, claimsOf(found), found)
 	if deletes(verdicts) || deletes(ifAll) {
 		if skew, known := p.Skew(); known && (skew > maxSkew || skew < -maxSkew) {
-			p.event(warning, "RetentionPaused", "Retention", "nothing is deleted: the operator's clock and the API server's differ by %s", skew.Round(time.Second))
+			p.retentionPaused = true
+			p.event(warning, v1.EventRetentionPaused, "Retention", "nothing is deleted: the operator's clock and the API server's differ by %s", skew.Round(time.Second))
 			p.wakeAt(p.now.Add(skewCheck))
 			return nil
 		}
@@ -116,17 +122,6 @@ func (p *pass) rules() (retention.Rules, error) {
 	return snapshots.Rules(&p.s.Spec.Retention, zone, p.Options.ReadyTimeout)
 }
 
-func (p *pass) count(found []retention.Snapshot) {
-	all, ready := map[string]int{}, map[string]int{}
-	for i := range found {
-		all[found[i].ClaimName]++
-		if found[i].State == retention.Ready {
-			ready[found[i].ClaimName]++
-		}
-	}
-	metrics.SetCurrent(p.s.Name, p.s.Namespace, all, ready)
-}
-
 // deleteSnapshots side by side. One that fails does not stop the rest; one that is gone, or has changed since it was judged, is no failure.
 func (p *pass) deleteSnapshots(ctx context.Context, verdicts []retention.Verdict, items []snapshotv1.VolumeSnapshot) error {
 	versions := make(map[string]string, len(items))
@@ -139,7 +134,7 @@ func (p *pass) deleteSnapshots(ctx context.Context, verdicts []retention.Verdict
 			doomed = append(doomed, v)
 		}
 	}
-	errs := make([]error, len(doomed))
+	errs, gone := make([]error, len(doomed)), make([]bool, len(doomed))
 	parallel(parallelDeletes, len(doomed), func(i int) {
 		v := doomed[i]
 		s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: p.s.Namespace, Name: v.Snapshot.Name}}
@@ -150,8 +145,38 @@ func (p *pass) deleteSnapshots(ctx context.Context, verdicts []retention.Verdict
 		}
 		if err == nil {
 			log.FromContext(ctx).Info("Retention deleted a snapshot", "volumeSnapshot", v.Snapshot.Name, "rule", v.Rule, "reason", v.Reason)
-			p.Recorder.Eventf(p.s, nil, normal, "SnapshotDeleted", "Retention", "VolumeSnapshot %s was deleted: %s", v.Snapshot.Name, v.Reason)
+			metrics.SnapshotExpired(metricsName(p.s, p.s.Name), string(v.Rule))
+			gone[i] = true
 		}
 	})
+	p.tellExpired(doomed, gone)
 	return errors.Join(errs...)
+}
+
+// tellExpired sends an event for each snapshot that was deleted, or one for all if they are many.
+func (p *pass) tellExpired(doomed []retention.Verdict, gone []bool) {
+	var names []string
+	byRule := map[string]int{}
+	var one []retention.Verdict
+	for i, v := range doomed {
+		if gone[i] {
+			names, one = append(names, v.Snapshot.Name), append(one, v)
+			byRule[string(v.Rule)]++
+		}
+	}
+	tell := func(name, uid, format string, args ...any) {
+		s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: p.s.Namespace, Name: name, UID: types.UID(uid)}}
+		p.Recorder.Eventf(p.s, s, normal, v1.EventSnapshotExpired, "Retention", "%s", note(format, args...))
+	}
+	if len(one) <= maxExpiredEvents {
+		for _, v := range one {
+			tell(v.Snapshot.Name, v.Snapshot.UID, "VolumeSnapshot %s was deleted: %s", v.Snapshot.Name, v.Reason)
+		}
+		return
+	}
+	var rules []string
+	for _, rule := range slices.Sorted(maps.Keys(byRule)) {
+		rules = append(rules, fmt.Sprintf("%d %s", byRule[rule], rule))
+	}
+	tell(one[0].Snapshot.Name, one[0].Snapshot.UID, "%d VolumeSnapshots were deleted (%s): %s", len(one), strings.Join(rules, ", "), strings.Join(names, ", "))
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/internal/metrics"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
@@ -85,10 +85,8 @@ func (p *pass) summarise(ctx context.Context) {
 		p.st.LastCompletionTime = ptr.To(metav1.NewTime(completed.Status.CompletionTime.Truncate(time.Second)))
 		p.lastRun(completed)
 	}
+	p.newest = newest
 	p.mayBeQuiesced()
-	if p.st.LastSuccessTime != nil {
-		metrics.SetLastSuccess(p.s.Name, p.s.Namespace, float64(p.st.LastSuccessTime.Unix()))
-	}
 }
 
 // trailing: the active run exists, or is about to, and the cache does not show it yet.
@@ -110,8 +108,9 @@ func (p *pass) leftOut(newest *v1.SnapshotRun) {
 		return
 	}
 	p.st.ClaimsLeftOut = newest.Status.ClaimsLeftOut
-	for _, why := range p.st.ClaimsLeftOut {
-		p.event(warning, "ClaimLeftOut", "Run", "run %s: %s", newest.Name, why)
+	if len(p.st.ClaimsLeftOut) > 0 {
+		text := note("run %s: %s", newest.Name, strings.Join(p.st.ClaimsLeftOut, "; "))
+		p.after(func() { p.Recorder.Eventf(p.s, newest, warning, v1.EventClaimSkipped, "Run", "%s", text) })
 	}
 }
 
@@ -137,15 +136,15 @@ func (p *pass) lastRun(o *v1.SnapshotRun) {
 		status = metav1.ConditionTrue
 	case v1.ResultSkipped:
 		status = metav1.ConditionUnknown
+		if p.st.ScheduledSince != nil && len(o.Status.ClaimsLeftOut) == 0 {
+			// There was nothing to take: that no run has succeeded is no fault.
+			p.st.ScheduledSince = p.st.LastCompletionTime.DeepCopy()
+		}
 	case v1.ResultFailed, v1.ResultPartiallyFailed:
 	}
 	message := "run " + o.Name
 	if o.Status.Message != "" {
 		message += ": " + o.Status.Message
-	}
-	before := meta.FindStatusCondition(p.st.Conditions, v1.ConditionLastRunSucceeded)
-	if (before == nil || before.Message != message) && status == metav1.ConditionFalse {
-		p.event(warning, "Run"+string(o.Status.Result), "Run", "%s", message)
 	}
 	p.condition(v1.ConditionLastRunSucceeded, status, string(o.Status.Result), message)
 }
@@ -153,18 +152,11 @@ func (p *pass) lastRun(o *v1.SnapshotRun) {
 // mayBeQuiesced is True while a run may have quiesced the application, and after a release that was given up until a later run's post
 // hooks have succeeded.
 func (p *pass) mayBeQuiesced() {
-	defer func() {
-		metrics.SetMayBeQuiesced(p.s.Name, p.s.Namespace, meta.IsStatusConditionTrue(p.st.Conditions, v1.ConditionMayBeQuiesced))
-	}()
 	var stuck, released *v1.SnapshotRun // by the end of their release, newest
 	for i := range p.runs {
 		o := &p.runs[i]
-		if p.quiet(o) {
-			return
-		}
-		if run.Active(o) && quiesced(o) {
-			p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonQuiescing, "run "+o.Name)
-			return
+		if p.active == nil && run.Active(o) && quiesced(o) {
+			p.active = o
 		}
 		if o.Status.ReleasedTime == nil {
 			continue
@@ -180,15 +172,37 @@ func (p *pass) mayBeQuiesced() {
 		}
 	}
 	c := meta.FindStatusCondition(p.st.Conditions, v1.ConditionMayBeQuiesced)
+	fresh := stuck != nil && (released == nil || released.Status.ReleasedTime.Before(stuck.Status.ReleasedTime))
+	// A run that was given up may no longer be kept; what it left is not mended by that.
+	owed := c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1.ReasonGivenUp && (released == nil || released.Status.ReleasedTime.Time.Before(c.LastTransitionTime.Time))
 	switch {
-	case stuck != nil && (released == nil || released.Status.ReleasedTime.Before(stuck.Status.ReleasedTime)):
+	case fresh:
+		p.quiesceDeadline = stuck.Status.ReleasedTime.Time
+	case owed:
+		p.quiesceDeadline = c.LastTransitionTime.Time
+	case p.active != nil:
+		p.quiesceDeadline = quiesceDeadline(p.active)
+	}
+	switch {
+	case p.active != nil:
+		if !p.quiet(p.active) {
+			p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonQuiescing, "run "+p.active.Name)
+		}
+	case fresh:
 		p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonGivenUp,
 			"run "+stuck.Name+": "+meta.FindStatusCondition(stuck.Status.Conditions, v1.ConditionMayBeQuiesced).Message)
-	case c != nil && c.Status == metav1.ConditionTrue && c.Reason == v1.ReasonGivenUp && (released == nil || released.Status.ReleasedTime.Time.Before(c.LastTransitionTime.Time)):
-		// The run that was given up is no longer kept; what it left is not mended by that.
+	case owed:
 	case len(p.s.Spec.PreHooks)+len(p.s.Spec.PostHooks) > 0 || c != nil:
 		p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionFalse, v1.ReasonReleased, "")
 	}
+}
+
+// quiesceDeadline of a run that has quiesced its application; zero if it turned out that it has not.
+func quiesceDeadline(o *v1.SnapshotRun) time.Time {
+	if o.Status.QuiescedTime == nil {
+		return time.Time{}
+	}
+	return o.Status.QuiescedTime.Add(run.QuiesceLimit(o.Status.Plan))
 }
 
 // provenRelease: post hooks ran and succeeded, or, where there are none, held commands were released and said so.

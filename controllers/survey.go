@@ -114,6 +114,10 @@ func (r *RunReconciler) refusals(ctx context.Context, own, named string, planned
 			continue
 		}
 		allowed, reason, err := r.Hooks.Rights.Check(ctx, ns, account(own, r.Options.Hooks.Account(named)))
+		if apierrors.IsForbidden(err) {
+			refused[ns] = fmt.Sprintf("no hook can run in namespace %s: the operator itself has no rights there", ns)
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("asking for the right to run hooks in namespace %s: %w", ns, err)
 		}

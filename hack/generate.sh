@@ -2,7 +2,7 @@
 # generate.sh DIR: write all generated files below DIR, "." for the project itself. make verify writes them elsewhere and compares.
 set -eu
 out=$1
-mkdir -p "$out"/{api/v1,config/crd,config/default/crd,helm/stillpoint/templates/crds,helm/stillpoint/files}
+mkdir -p "$out"/{api/v1,config/crd,config/default/crd,config/prometheus/dashboards,helm/stillpoint/templates/crds,helm/stillpoint/files/dashboards,hack/testdata/golden}
 
 gen() { go tool -modfile=hack/tools/controller-gen/go.mod controller-gen "$@"; }
 gen object paths=./api/... output:object:dir="$out/api/v1"
@@ -33,3 +33,20 @@ done
 
 # The chart's admission policy is the one of config/admission.
 awk 'spec {print} /^spec:$/ {spec = 1}' config/admission/policy.yaml > "$out/helm/stillpoint/files/admission.yaml"
+
+# The dashboards are written by a program; the alerts are one file for the chart, for config/ and for any other Prometheus.
+go -C hack/tools/dashboards run . "$(realpath "$out")/helm/stillpoint/files/dashboards"
+cp "$out"/helm/stillpoint/files/dashboards/*.json "$out/config/prometheus/dashboards/"
+{
+  printf '# Written by make generate from helm/stillpoint/files/alerts.yaml.\napiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\n'
+  printf 'metadata:\n  name: stillpoint\n  namespace: stillpoint-system\nspec:\n'
+  sed -E '/^ *#/d; /^$/d; s/^/  /' helm/stillpoint/files/alerts.yaml
+} > "$out/config/prometheus/prometheusrule.yaml"
+
+# The chart's README, and what the chart makes of several sets of values, so that a change of it can be read.
+go tool -modfile=hack/tools/helm-docs/go.mod helm-docs --dry-run --log-level warning --chart-search-root helm > "$out/helm/stillpoint/README.md"
+for values in hack/testdata/values-*.yaml; do
+  name=$(basename "$values" .yaml)
+  go tool -modfile=hack/tools/helm/go.mod helm template stillpoint helm/stillpoint --namespace stillpoint-system --kube-version 1.36.0 \
+    --values "$values" --set manageCRDs=false > "$out/hack/testdata/golden/${name#values-}.yaml"
+done

@@ -11,6 +11,15 @@ if ! command -v gcc >/dev/null && ! command -v clang >/dev/null && [ -z "${CC:-}
     exit 1
   fi
 fi
+if ! command -v promtool >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "the tests of the alerts need promtool, which is missing: installing prometheus"
+    go run ./test/cluster/cmd/localcluster packages prometheus
+  else
+    echo "error: the tests of the alerts need promtool. Install prometheus (Debian: apt-get install prometheus), or run make as root" >&2
+    exit 1
+  fi
+fi
 # A list that fails must end this here: go test without packages would test the directory alone.
 packages=$(go list ./...)
 packages=$(grep -Ev '/test/(integration|e2e|bench)(/|$)' <<<"$packages")

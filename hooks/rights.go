@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 )
@@ -39,7 +38,7 @@ func NewRights(client authorizationv1client.AuthorizationV1Interface) *Rights {
 }
 
 // Check says whether the account may exec into pods of the namespace: create and get on pods/exec, because one exec protocol opens with
-// a POST and the other with a GET. When it may not, reason is one line for an operator. An error means that nothing is known: ask again.
+// a POST and the other with a GET. When it may not, reason is one line for an operator. An error means that nothing is known: ask again, unless it is Forbidden: then whoever asks may not even ask.
 //
 // The answer is about now. Rights can go at any time, so a later Forbidden must still be expected.
 func (r *Rights) Check(ctx context.Context, namespace string, account Account) (allowed bool, reason string, err error) {
@@ -84,9 +83,6 @@ func (r *Rights) review(ctx context.Context, account Account, attributes *author
 				User: account.username(), Groups: account.groups(), ResourceAttributes: attributes,
 			},
 		}, metav1.CreateOptions{})
-		if apierrors.IsForbidden(err) {
-			return false, "the operator itself has no rights in that namespace", nil
-		}
 		if err != nil {
 			return false, "", fmt.Errorf("creating LocalSubjectAccessReview for %s: %w", account.username(), err)
 		}

@@ -73,15 +73,14 @@ func TestRights(t *testing.T) {
 	}
 }
 
-func TestANamespaceOfWhichTheOperatorMayNotEvenAskIsRefused(t *testing.T) {
+func TestWhoeverMayNotEvenAskIsToldSo(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("create", "localsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(authorizationv1.Resource("localsubjectaccessreviews"), "", errors.New("no rule"))
 	})
-	allowed, reason, err := NewRights(client.AuthorizationV1()).Check(t.Context(), "db", Account{Namespace: "shop", Name: "snapshots"})
-	want := "ServiceAccount shop/snapshots may not create pods/exec in namespace db: the operator itself has no rights in that namespace"
-	if err != nil || allowed || reason != want {
-		t.Errorf("got %v, %q, %v", allowed, reason, err)
+	allowed, _, err := NewRights(client.AuthorizationV1()).Check(t.Context(), "db", Account{Namespace: "shop", Name: "snapshots"})
+	if allowed || !apierrors.IsForbidden(err) {
+		t.Errorf("got %v, %v", allowed, err)
 	}
 }
 

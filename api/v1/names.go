@@ -29,6 +29,12 @@ const (
 	// Every new value is acted on once.
 	AnnotationRelease = "snapscheduler.backube/release"
 
+	// AnnotationRestoring on a VolumeSnapshot: the claims that are being made from it, by name, with commas between. While it is there, the value
+	// RetentionKeep of LabelRetention is the restore's own and goes with it; without it, a person set the label.
+	AnnotationRestoring = "snapscheduler.backube/restoring"
+	// AnnotationRestoredFrom on a PersistentVolumeClaim: the VolumeSnapshot that it was made from.
+	AnnotationRestoredFrom = "snapscheduler.backube/restored-from"
+
 	// AnnotationRetry on a SnapshotRun: how often its slot was tried before (runRetryLimit). It is for people; the run's name is what counts.
 	AnnotationRetry = "snapscheduler.backube/retry"
 
@@ -148,4 +154,47 @@ const (
 	ReasonHookSkipped = "Skipped"
 	// ReasonGivenUp: a post hook did not succeed until the release deadline.
 	ReasonGivenUp = "GivenUp"
+)
+
+// Reasons of events on a SnapshotSchedule; the related object is the run or the snapshot. docs/events.md says when each is sent.
+const (
+	// EventRunStarted: a run has begun.
+	EventRunStarted = "RunStarted"
+	// EventRunSucceeded and the following: a run has completed with this result.
+	EventRunSucceeded       = "RunSucceeded"
+	EventRunPartiallyFailed = "RunPartiallyFailed"
+	EventRunFailed          = "RunFailed"
+	EventRunSkipped         = "RunSkipped"
+	// EventHookFailed: a hook of a run has failed, after its retries.
+	EventHookFailed = "HookFailed"
+	// EventReleaseGivenUp: post hooks did not succeed and are not tried any more; the application may still be quiesced. Also on the run.
+	EventReleaseGivenUp = "ReleaseGivenUp"
+	// EventSlotMissed: slots were not run.
+	EventSlotMissed = "SlotMissed"
+	// EventClaimSkipped: claims match and cannot be taken.
+	EventClaimSkipped = "ClaimSkipped"
+	// EventSnapshotExpired: retention deleted snapshots.
+	EventSnapshotExpired = "SnapshotExpired"
+	// EventRetentionPaused: retention deletes nothing because clocks differ.
+	EventRetentionPaused = "RetentionPaused"
+)
+
+// Reasons of events on a SnapshotRun, besides EventReleaseGivenUp.
+const (
+	// EventStarted: the run was planned.
+	EventStarted = "Started"
+	// EventWaiting: the run waits for another one that holds a pod or claim of it.
+	EventWaiting = "Waiting"
+	// EventPreHookFailed and EventPostHookFailed: a hook has failed, after its retries.
+	EventPreHookFailed  = "PreHookFailed"
+	EventPostHookFailed = "PostHookFailed"
+	// EventSnapshotNotCreated: creating a VolumeSnapshot failed.
+	EventSnapshotNotCreated = "SnapshotNotCreated"
+	// EventUncutSnapshotDeleted: a VolumeSnapshot that an earlier run left without a cut was deleted.
+	EventUncutSnapshotDeleted = "UncutSnapshotDeleted"
+	// EventSucceeded and the following: the run has completed with this result.
+	EventSucceeded       = "Succeeded"
+	EventPartiallyFailed = "PartiallyFailed"
+	EventFailed          = "Failed"
+	EventSkipped         = "Skipped"
 )

@@ -242,6 +242,10 @@ type SnapshotScheduleStatus struct {
 	// nextSnapshotTime is the next slot.
 	// +optional
 	NextSnapshotTime *metav1.Time `json:"nextSnapshotTime,omitempty"`
+	// scheduledSince is since when a run should have succeeded: the schedule's creation, the end of its being disabled or not valid, an edit
+	// that moved its next slot, or a run that found nothing to take. A schedule that does not run has none.
+	// +optional
+	ScheduledSince *metav1.Time `json:"scheduledSince,omitempty"`
 	// lastSuccessTime is when the newest succeeded run completed.
 	// +optional
 	LastSuccessTime *metav1.Time `json:"lastSuccessTime,omitempty"`
@@ -277,6 +281,9 @@ type MissedSlot struct {
 	Reason string `json:"reason"`
 	// count of missed slots since the schedule was created.
 	Count int64 `json:"count"`
+	// noticedTime is when it was found to be missed.
+	// +optional
+	NoticedTime *metav1.Time `json:"noticedTime,omitempty"`
 }
 
 // Reasons of a MissedSlot.

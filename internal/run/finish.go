@@ -87,9 +87,8 @@ func (m *machine) judge() {
 	}
 }
 
-// endRelease: the release is done, or given up on record.
-func (m *machine) endRelease() {
-	m.changed = true
+// judgeRelease: the post hooks have ended, and the application is released, or that was given up on record.
+func (m *machine) judgeRelease() {
 	var failed, stuck []string
 	for _, s := range m.postSteps() {
 		if !hookSucceeded(s.status) {
@@ -121,6 +120,11 @@ func (m *machine) endRelease() {
 	default:
 		m.condition(v1.ConditionMayBeQuiesced, metav1.ConditionFalse, v1.ReasonReleased, "")
 	}
+}
+
+// endRelease: the release is done, or given up on record, and no command of this run can be running any more.
+func (m *machine) endRelease() {
+	m.changed = true
 	m.judge()
 	m.st.Phase = v1.PhaseAwaitingReady
 	if m.mode() != v1.RunSnapshot || len(m.st.Snapshots) == 0 {

@@ -72,8 +72,13 @@ type operator struct {
 	storage func(*snapshotv1.VolumeSnapshot) *snapshotv1.VolumeSnapshotStatus
 	// refuse, if set, fails the creation of a VolumeSnapshot on its way to the API server.
 	refuse func(*snapshotv1.VolumeSnapshot) error
-	// hook is what a command in a pod does until it has succeeded; nil: nothing.
-	hook func(context.Context)
+	// hook is what a command in a pod does until it has succeeded; nil: nothing. outcome, if set, is how it ends.
+	hook    func(context.Context)
+	outcome func(hooks.Call) hooks.Result
+	// beforeWrite and afterWrite, if set, fail the writing of a status: before it was done, or after.
+	beforeWrite, afterWrite func(client.Object) error
+	// loseAnswer, if set, fails the creation of a VolumeSnapshot after it was done.
+	loseAnswer func(*snapshotv1.VolumeSnapshot) error
 	// output of every command; accounts that they ran as.
 	output   string
 	accounts map[hooks.Account]bool

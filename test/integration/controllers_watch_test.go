@@ -101,7 +101,29 @@ func (c scheduleClient) Get(ctx context.Context, key client.ObjectKey, into clie
 }
 
 func (c scheduleClient) Status() client.SubResourceWriter {
-	return statusWriter{c.Client.Status(), c.in}
+	return statusWriter{faultyWriter{c.Client.Status(), c.o}, c.in}
+}
+
+// faultyWriter fails as the test says.
+type faultyWriter struct {
+	client.SubResourceWriter
+	o *operator
+}
+
+func (w faultyWriter) Patch(ctx context.Context, changed client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	w.o.mu.Lock()
+	before, after := w.o.beforeWrite, w.o.afterWrite
+	w.o.mu.Unlock()
+	if before != nil {
+		if err := before(changed); err != nil {
+			return err
+		}
+	}
+	err := w.SubResourceWriter.Patch(ctx, changed, patch, opts...)
+	if err == nil && after != nil {
+		err = after(changed)
+	}
+	return err
 }
 
 type statusWriter struct {
@@ -149,25 +171,33 @@ type runClient struct {
 }
 
 func (c runClient) Create(ctx context.Context, wanted client.Object, opts ...client.CreateOption) error {
-	if s, ok := wanted.(*snapshotv1.VolumeSnapshot); ok {
-		c.o.mu.Lock()
-		refuse := c.o.refuse
-		c.o.mu.Unlock()
-		if refuse != nil {
-			if err := refuse(s); err != nil {
-				return err
-			}
+	s, ok := wanted.(*snapshotv1.VolumeSnapshot)
+	if !ok {
+		return c.Client.Create(ctx, wanted, opts...)
+	}
+	c.o.mu.Lock()
+	refuse, lose := c.o.refuse, c.o.loseAnswer
+	c.o.mu.Unlock()
+	if refuse != nil {
+		if err := refuse(s); err != nil {
+			return err
 		}
 	}
-	return c.Client.Create(ctx, wanted, opts...)
+	err := c.Client.Create(ctx, wanted, opts...)
+	if err == nil && lose != nil {
+		err = lose(s)
+	}
+	return err
 }
+
+func (c runClient) Status() client.SubResourceWriter { return faultyWriter{c.Client.Status(), c.o} }
 
 // hookExec stands for the kubelets.
 type hookExec struct{ o *operator }
 
 func (e hookExec) Exec(ctx context.Context, call hooks.Call) hooks.Result {
 	e.o.mu.Lock()
-	hook, output := e.o.hook, e.o.output
+	hook, outcome, output := e.o.hook, e.o.outcome, e.o.output
 	if e.o.accounts == nil {
 		e.o.accounts = map[hooks.Account]bool{}
 	}
@@ -179,6 +209,9 @@ func (e hookExec) Exec(ctx context.Context, call hooks.Call) hooks.Result {
 	_, _ = io.WriteString(call.Stdout, output)
 	if ctx.Err() != nil {
 		return hooks.Result{Reason: hooks.Interrupted}
+	}
+	if outcome != nil {
+		return outcome(call)
 	}
 	return hooks.Result{Reason: hooks.Completed, ExitCode: ptr.To(int32(0))}
 }

@@ -46,7 +46,7 @@ func TestTwoOperatorsDoubleNoSlotAndReportNoError(t *testing.T) {
 	o.Expect(complaints()).To(BeEmpty())
 	o.Expect(o.loggedErrors()).To(BeEmpty())
 	deleted := map[string]int{}
-	for _, e := range o.eventsOf("SnapshotDeleted") {
+	for _, e := range o.eventsOf("SnapshotExpired") {
 		deleted[strings.Fields(e.Note)[1]]++
 	}
 	o.Expect(deleted).To(And(HaveLen(4), HaveEach(1)))

@@ -120,7 +120,7 @@ func TestASnapshotThatIsGoneOrChangedWhenItIsToBeDeletedIsNoError(t *testing.T) 
 	o.settle()
 	o.keeps("pinned", "newest")
 	o.Expect(o.condition("kept", v1.ConditionReconciled).Reason).To(Equal(v1.ReasonReconcileComplete))
-	o.Expect(o.eventsOf("SnapshotDeleted")).To(ConsistOf(HaveField("Note", ContainSubstring("VolumeSnapshot "+o.called("plain")+" "))))
+	o.Expect(o.eventsOf("SnapshotExpired")).To(ConsistOf(HaveField("Note", ContainSubstring("VolumeSnapshot "+o.called("plain")+" "))))
 	o.Expect(o.loggedErrors()).To(BeEmpty())
 }
 

@@ -68,13 +68,13 @@ func TestSnapshotsOlderThanExpiresGoWhenTheirTimeComes(t *testing.T) {
 	o.at(start.Add(1000 * time.Hour))
 	o.keeps("c", "other")
 
-	o.Expect(o.eventsOf("SnapshotDeleted")).To(HaveLen(2))
-	o.Expect(o.eventsOf("SnapshotDeleted")[0]).To(Equal(occurrence{"kept", "Normal", "SnapshotDeleted", "VolumeSnapshot " + o.called("a") + " was deleted: it is older than 10h (expires)"}))
+	o.Expect(o.eventsOf("SnapshotExpired")).To(HaveLen(2))
+	o.Expect(o.eventsOf("SnapshotExpired")[0]).To(Equal(occurrence{"kept", "Normal", "SnapshotExpired", "VolumeSnapshot " + o.called("a") + " was deleted: it is older than 10h (expires)"}))
 	o.will(func() []eventsv1.Event { // and the API server took it
 		var list eventsv1.EventList
 		o.Expect(api.List(t.Context(), &list, client.InNamespace(o.namespace))).To(Succeed())
 		return list.Items
-	}).Should(ContainElement(And(HaveField("Reason", "SnapshotDeleted"), HaveField("Note", ContainSubstring("VolumeSnapshot "+o.called("a")+" was deleted: it is older than 10h")))))
+	}).Should(ContainElement(And(HaveField("Reason", "SnapshotExpired"), HaveField("Note", ContainSubstring("VolumeSnapshot "+o.called("a")+" was deleted: it is older than 10h")))))
 }
 
 func TestExpireLastLetsTheLastOneExpire(t *testing.T) {
@@ -111,7 +111,7 @@ func TestKeepRulesKeepTheNewestOfEachDayInTheSchedulesZone(t *testing.T) {
 	o.start()
 	// 12:00 and 16:00 are one day there, 19:00, 00:01 and 08:00 the next.
 	o.keeps("1-late", "2-late")
-	o.Expect(o.eventsOf("SnapshotDeleted")).To(HaveEach(HaveField("Note", ContainSubstring("no keep rule selects it"))))
+	o.Expect(o.eventsOf("SnapshotExpired")).To(HaveEach(HaveField("Note", ContainSubstring("no keep rule selects it"))))
 }
 
 func TestAKeepRuleHoldsWhatMaxCountAndExpiresWouldDelete(t *testing.T) {

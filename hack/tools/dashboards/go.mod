@@ -1,0 +1,5 @@
+module github.com/stillpoint-operator/stillpoint/hack/tools/dashboards
+
+go 1.26.0
+
+require github.com/grafana/grafana-foundation-sdk/go v0.0.22
