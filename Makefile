@@ -3,7 +3,10 @@
 MODULE  := github.com/stillpoint-operator/stillpoint
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= ghcr.io/stillpoint-operator/stillpoint:$(VERSION)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+DATE    ?= $(shell git log -1 --format=%cI 2>/dev/null)
+LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
+GOBUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
 CLUSTER := go run ./test/cluster/cmd/localcluster
 GO_TEST_FLAGS ?=
 
@@ -22,11 +25,12 @@ help: ## Show this list
 	  /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
-build: ## Build the operator as bin/stillpoint
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/stillpoint .
+build: ## Build the operator as bin/stillpoint and the kubectl plugin as bin/kubectl-stillpoint
+	$(GOBUILD) -o bin/stillpoint .
+	$(GOBUILD) -o bin/kubectl-stillpoint ./cmd/kubectl-stillpoint
 
 .PHONY: generate
-generate: ## Write the generated files: deep copies, CRDs, and their copies in config/default and the chart
+generate: ## Write the generated files: deep copies, CRDs, their copies in config/default and the chart, the plugin's reference
 	@hack/generate.sh .
 
 .PHONY: tidy
@@ -92,3 +96,7 @@ cluster-down: ## Stop the local cluster and remove its data
 .PHONY: image
 image: ## Build the container image IMAGE with docker, podman or buildah, whichever is there
 	@hack/image.sh '$(IMAGE)' '$(VERSION)'
+
+.PHONY: krew
+krew: ## Build the kubectl plugin for all platforms into dist/, with a manifest for krew
+	@hack/krew.sh '$(VERSION)' '$(LDFLAGS)'

@@ -28,3 +28,10 @@ done
 
 # The chart's roles are the rules of config/rbac.
 awk 'rules {print} /^rules:$/ {rules = 1}' config/rbac/role.yaml > "$out/helm/stillpoint/files/rules.yaml"
+
+# What the plugin's commands say of themselves ends its document.
+mkdir -p "$out/docs"
+reference=$(mktemp)
+go run ./hack/reference docs/kubectl.md > "$reference"
+mv "$reference" "$out/docs/kubectl.md"
+chmod 644 "$out/docs/kubectl.md"
