@@ -27,7 +27,7 @@ build: ## Build the operator as bin/stillpoint, and the plugin as bin/kubectl-st
 	@hack/build.sh '$(VERSION)' bin/kubectl-stillpoint ./cmd/kubectl-stillpoint
 
 .PHONY: generate
-generate: ## Write the generated files: deep copies, CRDs, and their copies in config/default and the chart
+generate: ## Write the generated files: deep copies, CRDs, their copies in config/default and the chart, the plugin's reference
 	@hack/generate.sh .
 
 .PHONY: tidy

@@ -50,3 +50,10 @@ for values in hack/testdata/values-*.yaml; do
   go tool -modfile=hack/tools/helm/go.mod helm template stillpoint helm/stillpoint --namespace stillpoint-system --kube-version 1.36.0 \
     --values "$values" --set manageCRDs=false > "$out/hack/testdata/golden/${name#values-}.yaml"
 done
+
+# What the plugin's commands say of themselves ends its document.
+mkdir -p "$out/docs"
+reference=$(mktemp)
+go run ./hack/reference docs/kubectl.md > "$reference"
+mv "$reference" "$out/docs/kubectl.md"
+chmod 644 "$out/docs/kubectl.md"

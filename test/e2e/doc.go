@@ -31,6 +31,7 @@
 //	held_*_test.go      hooks of mode Hold, and what becomes of them when something between them and the operator dies
 //	many_test.go        many pods, many hooks, long hooks, slow sidecars
 //	recipes_test.go     the cookbook of docs/hooks.md
+//	plugin_test.go      the kubectl plugin, through the real kubectl and a real terminal
 //
 // They run one after another: they turn the driver's knobs and kill parts of the cluster. All together take about 12 minutes.
 package e2e

@@ -22,4 +22,6 @@
 //	names_test.go, claims_test.go, invalid_test.go       names, claims and classes, what cannot work
 //	retention*_test.go, status_test.go                   what is deleted, what is said
 //	predecessor_test.go                                  the faults that snapscheduler's users reported
+//
+// plugin_*_test.go drive the commands of the kubectl plugin against the same API server.
 package integration

@@ -20,8 +20,8 @@ func (p *program) completion() *cobra.Command {
 		Short: "Completion of commands, flags, schedules, runs and snapshots in your shell",
 		Long: `Completion of commands, flags, schedules, runs and snapshots.
 
-kubectl completes its plugins by a program named kubectl_complete-stillpoint in PATH; the argument kubectl prints it. The others print a script for who calls kubectl-stillpoint
-itself.`,
+kubectl completes its plugins by a program named kubectl_complete-stillpoint in PATH; the
+argument kubectl prints it. The others print a script for who calls kubectl-stillpoint itself.`,
 		Example: `  kubectl stillpoint completion kubectl > ~/.local/bin/kubectl_complete-stillpoint && chmod +x ~/.local/bin/kubectl_complete-stillpoint
   source <(kubectl-stillpoint completion bash)`,
 		Args:      exactly(1, "one of kubectl, bash, zsh, fish, powershell"),

@@ -19,8 +19,9 @@ func (p *program) describe() *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe NAME|run/NAME",
 		Short: "A schedule and its newest run, or one run, in words",
-		Long: `A schedule with its newest run, or one run: its times, how long the application was quiesced, each hook in each container with the end of its output, each snapshot,
-and what to do about what failed.`,
+		Long: `A schedule with its newest run, or one run: its times, how long the application was quiesced,
+each hook in each container with the end of its output, each snapshot, and what to do about what
+failed.`,
 		Example: `  kubectl stillpoint describe hourly
   kubectl stillpoint describe run/hourly-202603010300`,
 		Args:              exactly(1, "the name of a schedule, or run/ and the name of a run"),

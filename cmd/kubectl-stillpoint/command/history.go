@@ -23,8 +23,10 @@ func (p *program) history() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history NAME",
 		Short: "The runs of a schedule, and what can be restored from older ones",
-		Long: `The runs of a schedule, newest first: how they ended, how long the application was quiesced, how many snapshots are ready. Below them, what older runs left whose
-records are no longer kept, and snapshots that snapscheduler made: the first column is what restore --at takes. With -o json, yaml or name: the SnapshotRuns.`,
+		Long: `The runs of a schedule, newest first: how they ended, how long the application was quiesced, how
+many snapshots are ready. Below them, what older runs left whose records are no longer kept, and
+snapshots that snapscheduler made: the first column is what restore --at takes. With -o json,
+yaml or name: the SnapshotRuns.`,
 		Example: `  kubectl stillpoint history hourly
   kubectl stillpoint history hourly -o wide`,
 		Args:              exactly(1, "the name of a schedule"),
@@ -40,7 +42,7 @@ records are no longer kept, and snapshots that snapscheduler made: the first col
 			return p.showHistory(cmd.Context(), k, args[0], o)
 		},
 	}
-	o.addFlags(cmd, "wide", "json", "yaml", "name")
+	o.addTableFlags(cmd)
 	return cmd
 }
 

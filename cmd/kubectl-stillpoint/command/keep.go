@@ -18,9 +18,10 @@ import (
 
 func (p *program) keep() *cobra.Command {
 	return p.keeping(restore.Pin, "kept", "was kept already", &cobra.Command{
-		Use:     "keep SNAPSHOT...",
-		Short:   "Protect snapshots from retention",
-		Long:    `Protect VolumeSnapshots from retention, until unkeep: they get the label snapscheduler.backube/retention=keep. They are not counted: keeping one does not cost another.`,
+		Use:   "keep SNAPSHOT...",
+		Short: "Protect snapshots from retention",
+		Long: `Protect VolumeSnapshots from retention, until unkeep: they get the label
+snapscheduler.backube/retention=keep. They are not counted: keeping one does not cost another.`,
 		Example: `  kubectl stillpoint keep data-hourly-202603010300`,
 	})
 }
@@ -29,7 +30,8 @@ func (p *program) unkeep() *cobra.Command {
 	return p.keeping(restore.Unpin, "given back to retention", "was not kept", &cobra.Command{
 		Use:   "unkeep SNAPSHOT...",
 		Short: "Give snapshots back to retention",
-		Long:  `Give VolumeSnapshots back to retention, whoever protected them: keep, or a restore that did not take its label off because it was not waited for.`,
+		Long: `Give VolumeSnapshots back to retention, whoever protected them: keep, or a restore that did not
+take its label off because it was not waited for.`,
 	})
 }
 

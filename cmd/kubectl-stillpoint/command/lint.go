@@ -33,8 +33,10 @@ func (p *program) lint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint -f FILE|DIR",
 		Short: "Judge schedules in files without a cluster, for GitOps repositories and CI",
-		Long: `Judge SnapshotSchedules and SnapshotRuns in YAML or JSON files, without a cluster: everything that the API server would refuse, by its own code, and then what the schedule
-means and whether its hooks release what they quiesce. Directories are searched for .yaml, .yml and .json; other kinds of objects are passed over.
+		Long: `Judge SnapshotSchedules and SnapshotRuns in YAML or JSON files, without a cluster: everything
+that the API server would refuse, by its own code, and then what the schedule means and whether
+its hooks release what they quiesce. Directories are searched for .yaml, .yml and .json; other
+kinds of objects are passed over.
 
 ` + rules.String() + `
 Exit code: 0 nothing worse than warnings (with --strict: than notes), 2 otherwise, 1 a file could not be read or nothing to judge was found.`,

@@ -26,7 +26,8 @@ func (p *program) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [-A]",
 		Short: "All schedules with their health, the worst first",
-		Long: `All schedules of the namespace, or with -A of the cluster, with their health in one word, the worst first:
+		Long: `All schedules of the namespace, or with -A of the cluster, with their health in one word, the
+worst first:
 
   Quiesced   a release was given up: the application may be standing still. Act: kubectl stillpoint release NAME --wait
   Invalid    the spec cannot be run; WHY names the field
@@ -53,7 +54,7 @@ func (p *program) list() *cobra.Command {
 			return p.listSchedules(cmd.Context(), k, o)
 		},
 	}
-	o.addFlags(cmd, "wide", "json", "yaml", "name")
+	o.addTableFlags(cmd)
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "All namespaces.")
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "Only schedules with these labels, for example team=shop.")
 	return cmd

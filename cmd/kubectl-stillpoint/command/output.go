@@ -30,10 +30,13 @@ type output struct {
 func (o *output) addFlags(cmd *cobra.Command, allowed ...string) {
 	o.allowed = allowed
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "Output format: "+strings.Join(allowed, "|")+".")
-	if slices.Contains(allowed, "wide") {
-		cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Leave the headers of the table out.")
-	}
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(allowed, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// addTableFlags for a command whose output is one table.
+func (o *output) addTableFlags(cmd *cobra.Command) {
+	o.addFlags(cmd, "wide", "json", "yaml", "name")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Leave the headers of the table out.")
 }
 
 func (o *output) check() error {

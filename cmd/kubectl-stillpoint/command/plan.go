@@ -27,12 +27,16 @@ func (p *program) plan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan NAME | plan -f FILE",
 		Short: "What a schedule would do now: slots, claims, pods, rights, what retention deletes",
-		Long: `What a schedule would do, without doing it: its next slots in its zone; the claims that it would take, each with class and driver; the pods and containers in which its hooks would run;
-whether their account may; and which snapshots retention would delete now, and why. With -f a schedule is planned before it exists.
+		Long: `What a schedule would do, without doing it: its next slots in its zone; the claims that it would
+take, each with class and driver; the pods and containers in which its hooks would run; whether
+their account may; and which snapshots retention would delete now, and why. With -f a schedule
+is planned before it exists.
 
-The plan is made by the operator's own code and with your rights: what you may not read it cannot tell, and says so.
+The plan is made by the operator's own code and with your rights: what you may not read it
+cannot tell, and says so.
 
-Exit code: 0 it would run, 2 the run would fail before it quiesces anything, 4 it would find nothing to do, 1 the plan could not be made.`,
+Exit code: 0 it would run, 2 the run would fail before it quiesces anything, 4 it would find
+nothing to do, 1 the plan could not be made.`,
 		Example: `  kubectl stillpoint plan hourly
   kubectl stillpoint plan -f schedule.yaml -n shop`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -56,10 +60,10 @@ Exit code: 0 it would run, 2 the run would fail before it quiesces anything, 4 i
 			}
 			k.namespace = s.Namespace
 			made := p.makePlan(cmd.Context(), k, s)
-			if o.format != "" {
+			if o.format == "json" || o.format == "yaml" {
 				err = o.value(p.Out, made)
 			} else {
-				err = made.print(p)
+				err = made.print(p, o.format == "wide")
 			}
 			if err != nil {
 				return err

@@ -14,8 +14,8 @@ import (
 // fewDeletions are shown one by one; of more, the first.
 const fewDeletions = 20
 
-// print a plan for people.
-func (m *Plan) print(p *program) error {
+// print a plan for people; wide: with every snapshot, also those that stay.
+func (m *Plan) print(p *program, wide bool) error {
 	w := p.Out
 	fmt.Fprintf(w, "Plan of schedule %s/%s (nothing is changed)\n\n", m.Namespace, m.Schedule)
 	m.verdict(p)
@@ -24,7 +24,7 @@ func (m *Plan) print(p *program) error {
 		return err
 	}
 	m.hooks(p)
-	m.retention(p)
+	m.retention(p, wide)
 	if len(m.Unknown) > 0 {
 		fmt.Fprintf(w, "\nUNKNOWN\n  %s\n", strings.Join(m.Unknown, "\n  "))
 	}
@@ -127,7 +127,7 @@ func (m *Plan) hooks(p *program) {
 	}
 }
 
-func (m *Plan) retention(p *program) {
+func (m *Plan) retention(p *program, wide bool) {
 	w := p.Out
 	fmt.Fprintf(w, "\nRETENTION  %s\n", m.Retention.Rules)
 	if len(m.Retention.Delete) == 0 {
@@ -136,11 +136,17 @@ func (m *Plan) retention(p *program) {
 		fmt.Fprintf(w, "  deletes %s now, keeps %d:\n", words.Plural(len(m.Retention.Delete), "snapshot"), len(m.Retention.Keep))
 	}
 	for i, d := range m.Retention.Delete {
-		if i == fewDeletions {
-			fmt.Fprintf(w, "    and %d more (see -o yaml)\n", len(m.Retention.Delete)-i)
+		if i == fewDeletions && !wide {
+			fmt.Fprintf(w, "    and %d more (see -o wide)\n", len(m.Retention.Delete)-i)
 			break
 		}
 		fmt.Fprintf(w, "    %s: %s\n", d.Snapshot, d.Reason)
+	}
+	if wide && len(m.Retention.Keep) > 0 {
+		fmt.Fprintln(w, "  keeps:")
+		for _, d := range m.Retention.Keep {
+			fmt.Fprintf(w, "    %s: %s\n", d.Snapshot, d.Reason)
+		}
 	}
 	if m.Retention.Next != nil {
 		fmt.Fprintf(w, "  time alone changes this %s\n", words.In(*m.Retention.Next, p.Clock.Now()))

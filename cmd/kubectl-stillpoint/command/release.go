@@ -25,12 +25,14 @@ func (p *program) release() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release NAME [--wait]",
 		Short: "The emergency exit: run the post hooks of a schedule now",
-		Long: `The emergency exit, when an application is still quiesced: run the post hooks of a schedule now, as the schedule has them now (a typo that was corrected
-helps at once).
+		Long: `The emergency exit, when an application is still quiesced: run the post hooks of a schedule now,
+as the schedule has them now (a typo that was corrected helps at once).
 
-If a run of the schedule is active, it is sent to its release. If none is, a SnapshotRun with mode Release is created.
+If a run of the schedule is active, it is sent to its release. If none is, a SnapshotRun with
+mode Release is created.
 
-Exit code with --wait: 0 released, 2 not released, 4 there is nothing to release (no post hooks), 5 --timeout is over, 130 Ctrl-C.`,
+Exit code with --wait: 0 released, 2 not released, 4 there is nothing to release (no post
+hooks), 5 --timeout is over, 130 Ctrl-C.`,
 		Example:           `  kubectl stillpoint release hourly --wait`,
 		Args:              exactly(1, "the name of a schedule"),
 		ValidArgsFunction: p.completeSchedules,
@@ -49,7 +51,7 @@ Exit code with --wait: 0 released, 2 not released, 4 there is nothing to release
 			return p.releaseSchedule(cmd.Context(), k, s, o)
 		},
 	}
-	o.addFlags(cmd, "the release")
+	o.addFlags(cmd, "Follow the release to its end; the exit code says how it ended.")
 	return cmd
 }
 
@@ -122,10 +124,12 @@ func (p *program) cancel() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel NAME|run/NAME [--wait]",
 		Short: "Stop the active runs of a schedule, or one run; what was quiesced is released",
-		Long: `Stop the active runs of a schedule, or one run, by deleting them. They go straight to their release and take no further snapshot; snapshots that were cut stay
-under retention. A run that only waits until its snapshots can be restored from holds no application and is left alone.
+		Long: `Stop the active runs of a schedule, or one run, by deleting them. They go straight to their
+release and take no further snapshot; snapshots that were cut stay under retention. A run that
+only waits until its snapshots can be restored from holds no application and is left alone.
 
-Exit code with --wait: 0 stopped and released, 2 the application may still be quiesced, 4 there was nothing to stop, 5 --timeout is over, 130 Ctrl-C.`,
+Exit code with --wait: 0 stopped and released, 2 the application may still be quiesced, 4 there
+was nothing to stop, 5 --timeout is over, 130 Ctrl-C.`,
 		Example: `  kubectl stillpoint cancel hourly --wait
   kubectl stillpoint cancel run/hourly-run-x7k2p`,
 		Args:              exactly(1, "the name of a schedule, or run/ and the name of a run"),
@@ -141,7 +145,7 @@ Exit code with --wait: 0 stopped and released, 2 the application may still be qu
 			return p.cancelRuns(cmd.Context(), k, args[0], o)
 		},
 	}
-	o.addFlags(cmd, "the release")
+	o.addFlags(cmd, "Follow the release to its end; the exit code says how it ended.")
 	return cmd
 }
 

@@ -47,19 +47,26 @@ func (p *program) restore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore NAME [--at TIME|latest|RUN|SNAPSHOT] [--claims A,B] [--to-suffix SUFFIX | --into NEW,... | --statefulset OLD=NEW]",
 		Short: "Make new claims from the snapshots of one run; existing claims are never touched",
-		Long: `Make new claims from the snapshots of one run of a schedule. Existing claims are never touched: if a name is taken, nothing is done.
+		Long: `Make new claims from the snapshots of one run of a schedule. Existing claims are never touched:
+if a name is taken, nothing is done.
 
-Which run: --at latest (the newest that is complete), the name of a run or of one of its snapshots, the minute of a listing (202603010300, UTC), or a time
-(2026-03-01T03:00:00Z, or without a zone in the schedule's): the newest that was cut then or before. A run is complete if every claim of it has a snapshot that can be
-restored; one that is not is passed over, or refused if it was named. --claims restores only these. NAME need not exist any more: its snapshots are found by their label.
+Which run: --at latest (the newest that is complete), the name of a run or of one of its
+snapshots, the minute of a listing (202603010300, UTC), or a time (2026-03-01T03:00:00Z, or
+without a zone in the schedule's): the newest that was cut then or before. A run is complete if
+every claim of it has a snapshot that can be restored; one that is not is passed over, or
+refused if it was named. --claims restores only these. NAME need not exist any more: its
+snapshots are found by their label.
 
-What the new claims are: StorageClass, access modes and volume mode of the original claims; as large as the snapshot or the original asks for, whichever is more; with the labels by
-which the schedule selects. If an original is gone, say --storage-class and --access-modes.
+What the new claims are: StorageClass, access modes and volume mode of the original claims; as
+large as the snapshot or the original asks for, whichever is more; with the labels by which the
+schedule selects. If an original is gone, say --storage-class and --access-modes.
 
-While it works the snapshots are labelled retention=keep. With --wait the label is taken off again when the claims are bound; without, or if the command dies, it stays, and unkeep takes
-it off. A label that you set yourself stays in any case.
+While it works the snapshots are labelled retention=keep. With --wait the label is taken off
+again when the claims are bound; without, or if the command dies, it stays, and unkeep takes it
+off. A label that you set yourself stays in any case.
 
-Exit code: 0 done, 1 refused and nothing done, 3 some of the claims were made and the rest not, 5 --timeout is over, 130 Ctrl-C.`,
+Exit code: 0 done, 1 refused and nothing done, 3 some of the claims were made and the rest not,
+5 --timeout is over, 130 Ctrl-C.`,
 		Example: `  kubectl stillpoint restore hourly --dry-run
   kubectl stillpoint restore hourly --at 2026-03-01T03:00:00Z --consistency application --wait
   kubectl stillpoint restore hourly --claims data --into data-from-last-night
@@ -96,7 +103,7 @@ func (p *program) restoreFlags(cmd *cobra.Command, o *restoreOptions) {
 	f.StringVar(&o.volumeMode, "volume-mode", "", "Filesystem or Block; default: the original's.")
 	f.StringVar(&o.size, "size", "", "Size of the new claims, if more than the default.")
 	o.output.addFlags(cmd, "json", "yaml", "name")
-	o.waitOptions.addFlags(cmd, "the new claims")
+	o.waitOptions.addFlags(cmd, "Wait until the new claims are bound, and take the protection off the snapshots again.")
 	_ = cmd.RegisterFlagCompletionFunc("at", p.completePoints)
 	_ = cmd.RegisterFlagCompletionFunc("claims", p.completeClaims)
 	_ = cmd.RegisterFlagCompletionFunc("consistency", cobra.FixedCompletions([]string{v1.ConsistencyApplication}, cobra.ShellCompDirectiveNoFileComp))

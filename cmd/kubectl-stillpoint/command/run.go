@@ -22,7 +22,7 @@ type waitOptions struct {
 }
 
 func (o *waitOptions) addFlags(cmd *cobra.Command, what string) {
-	cmd.Flags().BoolVar(&o.wait, "wait", false, "Follow "+what+" to its end; the exit code says how it ended.")
+	cmd.Flags().BoolVar(&o.wait, "wait", false, what)
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "With --wait: how long to wait, for example 10m; 0 is as long as it takes. What was begun goes on.")
 }
 
@@ -53,10 +53,12 @@ func (p *program) run() *cobra.Command {
 	return p.starter(v1.RunSnapshot, "-run-", &cobra.Command{
 		Use:   "run NAME [--wait]",
 		Short: "Take the snapshots of a schedule now, with its hooks",
-		Long: `Take the snapshots of a schedule now, with its hooks, by creating a SnapshotRun. The operator does the rest; the schedule's own slots are not
-changed. With --wait the run is followed: its phases, what its hooks wrote, its snapshots as they are cut and ready.
+		Long: `Take the snapshots of a schedule now, with its hooks, by creating a SnapshotRun. The operator
+does the rest; the schedule's own slots are not changed. With --wait the run is followed: its
+phases, what its hooks wrote, its snapshots as they are cut and ready.
 
-Exit code with --wait: 0 succeeded, 2 failed, 3 partially failed, 4 skipped (nothing to do), 5 --timeout is over, 130 Ctrl-C. In the last two cases the run goes on.`,
+Exit code with --wait: 0 succeeded, 2 failed, 3 partially failed, 4 skipped (nothing to do), 5
+--timeout is over, 130 Ctrl-C. In the last two cases the run goes on.`,
 		Example: `  kubectl stillpoint run hourly --wait
   kubectl stillpoint run hourly -o name`,
 	})
@@ -66,7 +68,8 @@ func (p *program) testHooks() *cobra.Command {
 	return p.starter(v1.RunTestHooks, "-test-", &cobra.Command{
 		Use:   "test-hooks NAME [--wait]",
 		Short: "Run the hooks of a schedule, pre and post, without a snapshot",
-		Long: `Run the pre hooks of a schedule and then its post hooks, for real, without taking a snapshot. The application is quiesced for as long as that takes.
+		Long: `Run the pre hooks of a schedule and then its post hooks, for real, without taking a snapshot.
+The application is quiesced for as long as that takes.
 
 Exit codes are those of run.`,
 		Example: `  kubectl stillpoint test-hooks hourly --wait`,
@@ -92,7 +95,7 @@ func (p *program) starter(mode v1.RunMode, infix string, cmd *cobra.Command) *co
 		return p.start(cmd.Context(), k, newRun(s, mode, infix), o)
 	}
 	o.output.addFlags(cmd, "json", "yaml", "name")
-	o.waitOptions.addFlags(cmd, "the run")
+	o.waitOptions.addFlags(cmd, "Follow the run to its end; the exit code says how it ended.")
 	return cmd
 }
 

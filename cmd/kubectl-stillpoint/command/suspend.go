@@ -17,7 +17,8 @@ func (p *program) suspend() *cobra.Command {
 	return p.switching(true, &cobra.Command{
 		Use:   "suspend NAME...",
 		Short: "Start no runs of a schedule until it is resumed; retention goes on",
-		Long:  `Start no runs of these schedules until they are resumed (spec.disabled: true). Retention goes on; an active run goes on to its end.`,
+		Long: `Start no runs of these schedules until they are resumed (spec.disabled: true). Retention goes
+on; an active run goes on to its end.`,
 	})
 }
 
@@ -25,7 +26,8 @@ func (p *program) resume() *cobra.Command {
 	return p.switching(false, &cobra.Command{
 		Use:   "resume NAME...",
 		Short: "Start runs of a suspended schedule again, from its next slot on",
-		Long:  `Start runs of these schedules again (spec.disabled: false), from their next slot on: nothing is made up for.`,
+		Long: `Start runs of these schedules again (spec.disabled: false), from their next slot on: nothing is
+made up for.`,
 	})
 }
 
