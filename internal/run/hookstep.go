@@ -132,8 +132,10 @@ func (m *machine) advanceTarget(s step, t *v1.TargetStatus) bool {
 		m.act(ReserveExec{Key: key})
 	case ExecReserved:
 		m.claim(s, t)
-	case ExecQueued, ExecRunning, ExecHeld, ExecReleasing, ExecDone:
-		// Queued: the pool wakes the run. The others cannot be: only a recorded claim is started.
+	case ExecQueued: // the pool wakes the run
+	case ExecRunning, ExecHeld, ExecReleasing, ExecDone:
+		// Only a recorded claim is started, so somebody has taken it out of the record.
+		m.claim(s, t)
 	}
 	return false
 }

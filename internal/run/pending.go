@@ -123,7 +123,7 @@ func (m *machine) waitForLock() {
 
 // plan is the preflight: with the lock held, everything the run will do and where is written down before anything is quiesced.
 func (m *machine) plan(pre, post []v1.PlannedHook) {
-	m.changed = true
+	m.changed, m.anew = true, true // if it had begun before, somebody has made it begin again
 	st, survey := m.st, m.World.Survey
 	st.Phase = v1.PhasePlanned
 	st.Message = ""
