@@ -109,7 +109,7 @@ func TestEveryObjectInTheDocumentationIsAcceptedByTheAPIServer(t *testing.T) {
 	g.Expect(applyShown(t, namespace, shownObject{text: "{apiVersion: v1, kind: Pot, metadata: {name: x}}"})).To(MatchError(ContainSubstring("Pot")))
 	found, err := shownObjects([]*docs.Page{docs.Parse("page.md", []byte("    kubectl create -f - <<EOF\n    {kind: RUN}\n    EOF\n"))})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(found).To(ConsistOf(HaveField("text", "{kind: run}\n")))
+	g.Expect(found).To(ConsistOf(shownObject{where: "page.md:1", text: "{kind: run}\n"}))
 }
 
 // kubectlAccepts has the real kubectl read a command line up to the point where it would be carried out: its help is asked for.
