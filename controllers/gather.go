@@ -121,16 +121,19 @@ func lockedBySurvey(o *v1.SnapshotRun, s *run.Survey) map[resource]bool {
 
 // gatherSnapshots under the run's names, and what earlier runs left uncut.
 func (r *RunReconciler) gatherSnapshots(ctx context.Context, o *v1.SnapshotRun, mem *runMemory, w *run.World) error {
-	names := snapshotNames(o, w.Survey)
-	w.Snapshots = make(map[string]run.Snapshot, len(names))
-	for _, name := range names {
+	claims := snapshotNames(o, w.Survey)
+	w.Snapshots = make(map[string]run.Snapshot, len(claims))
+	for name, claim := range claims {
 		live := o.Status.Phase == v1.PhaseAwaitingReady
 		s, err := r.snapshot(ctx, types.NamespacedName{Namespace: o.Namespace, Name: name}, mem, live)
 		if err != nil {
 			return err
 		}
 		if s != nil {
-			w.Snapshots[name] = snapshots.Observe(o.UID, s)
+			seen := snapshots.Observe(o.UID, s)
+			// The annotation can be written by others; what it was taken from cannot.
+			seen.Foreign = seen.Foreign || !snapshots.Of(claim, s)
+			w.Snapshots[name] = seen
 		}
 	}
 	if o.Status.Phase == v1.PhaseSnapshotting && o.Status.Plan != nil && len(o.Status.Plan.PreHooks)+len(o.Status.Plan.PostHooks) > 0 {
@@ -143,25 +146,25 @@ func (r *RunReconciler) gatherSnapshots(ctx context.Context, o *v1.SnapshotRun, 
 	return nil
 }
 
-// snapshotNames of a run: as recorded, or as it would record them.
-func snapshotNames(o *v1.SnapshotRun, survey *run.Survey) []string {
-	var names []string
+// snapshotNames of a run, with the claim of each: as recorded, or as it would record them.
+func snapshotNames(o *v1.SnapshotRun, survey *run.Survey) map[string]string {
+	claims := map[string]string{}
 	if o.Status.Phase != "" && o.Status.Phase != v1.PhasePending {
 		for i := range o.Status.Snapshots {
-			names = append(names, o.Status.Snapshots[i].Name)
+			claims[o.Status.Snapshots[i].Name] = o.Status.Snapshots[i].Claim
 		}
-		return names
+		return claims
 	}
 	if survey != nil && run.ModeOf(o) == v1.RunSnapshot {
-		var claims []string
+		var names []string
 		for _, c := range survey.Claims {
-			claims = append(claims, c.Name)
+			names = append(names, c.Name)
 		}
-		for _, name := range naming.PlanSnapshots(o.Spec.ScheduleName, claims, run.NamedAt(o)) {
-			names = append(names, name)
+		for claim, name := range naming.PlanSnapshots(o.Spec.ScheduleName, names, run.NamedAt(o)) {
+			claims[name] = claim
 		}
 	}
-	return names
+	return claims
 }
 
 // snapshot from the cache, or as our own create returned it while the cache trails, or live where absence matters. nil: it does not exist.
@@ -216,7 +219,7 @@ func (r *RunReconciler) leftovers(ctx context.Context, o *v1.SnapshotRun, mem *r
 		if owner == "" || !seen.Foreign || seen.Cut || seen.Terminating || final || mem.leftovers[s.UID] || !claims[s.Annotations[v1.AnnotationClaimUID]] {
 			continue
 		}
-		if s.Labels[v1.LabelRetention] == v1.RetentionKeep {
+		if s.Labels[v1.LabelRetention] == v1.RetentionKeep || !snapshots.MadeBy(o.Spec.ScheduleName, s) {
 			continue
 		}
 		var earlier v1.SnapshotRun

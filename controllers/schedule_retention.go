@@ -44,7 +44,7 @@ func (p *pass) retain(ctx context.Context) error {
 	if err := p.List(ctx, &list, client.InNamespace(p.s.Namespace), client.MatchingFields{indexSchedule: naming.ScheduleLabel(p.s.Name)}); err != nil {
 		return fmt.Errorf("listing the snapshots of schedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
 	}
-	found := snapshots.ForRetention(list.Items, p.runs)
+	found := snapshots.ForRetention(p.s.Name, list.Items, p.runs)
 	p.count(list.Items, found)
 	rules, err := p.rules()
 	if err != nil {

@@ -234,8 +234,10 @@ func (p *pass) conclude(slotErr, retentionErr error) {
 			}
 		}
 	}
+	meta.RemoveStatusCondition(&p.st.Conditions, v1.ConditionStalled)
 	switch {
 	case p.invalidReason != "":
+		p.stalled()
 		p.condition(v1.ConditionReady, metav1.ConditionFalse, p.invalidReason, p.invalidMessage)
 	case p.s.Spec.Disabled:
 		p.condition(v1.ConditionReady, metav1.ConditionTrue, v1.ReasonDisabled, "no runs are started while spec.disabled is true")
@@ -250,6 +252,14 @@ func (p *pass) conclude(slotErr, retentionErr error) {
 	default:
 		p.condition(v1.ConditionReconciled, metav1.ConditionTrue, v1.ReasonReconcileComplete, "")
 	}
+}
+
+// stalled since the first look that found the mistake.
+func (p *pass) stalled() {
+	if was := meta.FindStatusCondition(p.s.Status.Conditions, v1.ConditionStalled); was != nil {
+		p.st.Conditions = append(p.st.Conditions, *was)
+	}
+	p.condition(v1.ConditionStalled, metav1.ConditionTrue, p.invalidReason, p.invalidMessage)
 }
 
 // pruneRuns deletes the oldest completed runs beyond the history limits.

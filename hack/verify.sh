@@ -37,7 +37,7 @@ echo "chart"
 helm() { go tool -modfile=hack/tools/helm/go.mod helm "$@"; }
 helm lint --quiet --strict helm/stillpoint || fail "helm lint"
 helm template stillpoint helm/stillpoint --no-hooks --namespace stillpoint-system > "$tmp/chart.yaml" || fail "helm template"
-helm template stillpoint helm/stillpoint --namespace stillpoint-system -f hack/testdata/values-all.yaml > "$tmp/chart-all.yaml" || fail "helm template with every value set"
+helm template stillpoint helm/stillpoint --namespace stillpoint-system -f hack/testdata/values-every.yaml > "$tmp/chart-all.yaml" || fail "helm template with every value set"
 
 echo "kustomizations"
 kustomize() { go tool -modfile=hack/tools/kustomize/go.mod kustomize "$@"; }

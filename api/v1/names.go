@@ -52,6 +52,8 @@ const (
 	ConditionReconciled = "Reconciled"
 	// ConditionReady follows kstatus: the schedule is valid and scheduled (or disabled).
 	ConditionReady = "Ready"
+	// ConditionStalled follows kstatus too: it is there, and True, while Ready is False because of a mistake that waiting does not mend.
+	ConditionStalled = "Stalled"
 	// ConditionLastRunSucceeded tells how the newest completed run ended; its reason is the run's result.
 	ConditionLastRunSucceeded = "LastRunSucceeded"
 	// ConditionMayBeQuiesced (schedule and run) is True from the first pre hook until the release is known to have

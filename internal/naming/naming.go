@@ -22,6 +22,8 @@ const (
 	maxLabel = validation.LabelValueMaxLength
 	// hashLength is the number of characters of a hash, 5 bits each.
 	hashLength = 10
+	// cutBase is where snapscheduler cuts claim and schedule, in bytes, give or take a dash.
+	cutBase = maxName - 1 - len(minutes)
 	// minutes is the layout of When.
 	minutes = "200601021504"
 )
@@ -68,6 +70,33 @@ func Snapshot(claim, schedule string, at time.Time) string {
 func SnapshotHashed(claim, schedule, runUID string, at time.Time) string {
 	when := When(at)
 	return hashed(claim+"-"+schedule, "-"+when, maxName, "taken", claim, schedule, runUID, when)
+}
+
+// Made reports whether the snapshot of a claim has a name that a run of the schedule gives it, or that snapscheduler gave it. Labels and
+// annotations can be written by others; a name and a source never change, so they tell whose a snapshot is. runUID is what the snapshot says about its
+// run; it is only believed as far as the name confirms it.
+func Made(name, claim, schedule, runUID string) bool {
+	rest, when, found := cutLast(name, "-")
+	at, err := time.Parse(minutes, when)
+	if !found || err != nil || When(at) != when {
+		return false
+	}
+	base := claim + "-" + schedule
+	switch {
+	case rest == base:
+		return true
+	case len(base) > cutBase && len(rest) >= cutBase-2 && strings.HasPrefix(base, rest): // cut by snapscheduler, which then names other claims alike
+		return true
+	}
+	return name == Snapshot(claim, schedule, at) || name == SnapshotHashed(claim, schedule, runUID, at)
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(separator):], true
 }
 
 // PlanSnapshots names the snapshots of one run: claim to name. No two claims

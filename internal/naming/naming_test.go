@@ -179,6 +179,45 @@ func TestPlanSnapshots(t *testing.T) {
 	}
 }
 
+// A name tells whose a snapshot is, whatever its labels say.
+func TestMade(t *testing.T) {
+	at := time.Date(2026, 3, 29, 1, 30, 0, 0, time.UTC)
+	long, other := x(230), strings.Repeat("y", 230)
+	cut := (long + "-" + other)[:240] + "-202603290130" // as snapscheduler names it
+	for _, tt := range []struct {
+		name, claim, schedule, uid string
+		want                       bool
+	}{
+		{"data-hourly-202603290130", "data", "hourly", "", true},
+		{"data-hourly-202603290130", "data", "hourly", "anything", true},
+		{"data-hourly-202603290130", "data", "daily", "", false},
+		{"data-hourly-202603290130", "wal", "hourly", "", false},
+		{"data-hourly-202603290130", "data-hourly", "", "", false},
+		{"a-b-c-202603290130", "a", "b-c", "", true},
+		{"a-b-c-202603290130", "a-b", "c", "", true},
+		{"data-hourly-202613290130", "data", "hourly", "", false},
+		{"data-hourly-20260329013", "data", "hourly", "", false},
+		{"data-hourly-2026-03-29", "data", "hourly", "", false},
+		{"data-hourly-", "data", "hourly", "", false},
+		{"data-hourly", "data", "hourly", "", false},
+		{"precious", "data", "hourly", "", false},
+		{"", "", "", "", false},
+		{"202603290130", "data", "hourly", "", false},
+		{Snapshot(long, other, at), long, other, "", true},
+		{Snapshot(long, other, at), long, x(230), "", false},
+		{cut, long, other, "", true},
+		{cut, long, "hourly", "", false},
+		{cut[:100] + "-202603290130", long, other, "", false},
+		{SnapshotHashed("data", "hourly", "uid", at), "data", "hourly", "uid", true},
+		{SnapshotHashed("data", "hourly", "uid", at), "data", "hourly", "forged", false},
+		{SnapshotHashed("data", "hourly", "uid", at), "data", "daily", "uid", false},
+	} {
+		if got := Made(tt.name, tt.claim, tt.schedule, tt.uid); got != tt.want {
+			t.Errorf("Made(%q, %q, %q, %q) = %v", tt.name, tt.claim, tt.schedule, tt.uid, got)
+		}
+	}
+}
+
 func FuzzNames(f *testing.F) {
 	f.Add("a-b", "c", "a", "b-c", int64(1774747800), 0, "uid")
 	f.Add(x(253), x(253), x(252), x(253), int64(0), 1, "")
@@ -193,6 +232,9 @@ func FuzzNames(f *testing.F) {
 		checkName(t, RetryRun(schedule, at, retry), 63)
 		if faults := validation.IsValidLabelValue(ScheduleLabel(schedule)); len(faults) > 0 {
 			t.Errorf("label %q: %v", ScheduleLabel(schedule), faults)
+		}
+		if _, err := time.Parse(minutes, When(at)); err == nil && (!Made(plain, claim, schedule, "") || !Made(SnapshotHashed(claim, schedule, uid, at), claim, schedule, uid)) {
+			t.Errorf("%q and %q are not known for this schedule's", plain, SnapshotHashed(claim, schedule, uid, at))
 		}
 		if valid := claim + "-" + schedule + "-" + When(at); len(validation.IsDNS1123Subdomain(valid)) == 0 && plain != valid {
 			t.Errorf("the name is %q although %q fits", plain, valid)

@@ -117,6 +117,8 @@ func (g *group) admit(v *Verdict, position int, now time.Time, rules Rules) {
 	switch {
 	case s.ContentSourced && s.Group == "":
 		v.stay(NotOurs, "it was made from an existing content, not by the schedule")
+	case s.Foreign:
+		v.stay(NotOurs, "its name is not one that the schedule gives: it was made by somebody else, and labelled")
 	case s.State == Terminating:
 		v.stay(AlreadyTerminating, "it is being deleted already")
 	case s.Keep:

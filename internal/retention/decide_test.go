@@ -37,6 +37,7 @@ func app(s *Snapshot)     { s.Consistency = ConsistencyApplication }
 func keep(s *Snapshot)    { s.Keep = true }
 func active(s *Snapshot)  { s.RunActive = true }
 func sourced(s *Snapshot) { s.ContentSourced = true }
+func foreign(s *Snapshot) { s.Foreign = true }
 func member(group string) func(*Snapshot) {
 	return func(s *Snapshot) { s.Group = group }
 }
@@ -139,6 +140,9 @@ func TestDecide(t *testing.T) {
 			"b VanishedNewest, -c BeyondMaxCount, a NewestReady"},
 		"what snapscheduler made of a claim that is gone": {week, nil,
 			[]Snapshot{snap("a", hour, of("data", "")), snap("b", 8*day, of("data", ""))}, "a VanishedNewest, -b Expired"},
+		"what carries the label and was made by somebody else neither goes nor counts": {Rules{MaxCount: ptr[int32](1), ReadyTimeout: day}, data,
+			[]Snapshot{snap("a", hour, foreign), snap("b", 2*hour), snap("c", 3*hour, foreign), snap("d", 4*hour, foreign, in(Failed)), snap("e", 5*hour, foreign, in(Failed))},
+			"a NotOurs, b NewestReady, c NotOurs, d NotOurs, e NotOurs"},
 		"what was made from a content is left alone and counts for nothing": {Rules{MaxCount: ptr[int32](1)}, data,
 			[]Snapshot{snap("a", hour, sourced), snap("b", 2*hour), snap("c", 3*hour, sourced)}, "a NotOurs, b NewestReady, c NotOurs"},
 		"a time in the future is not counted": {Rules{MaxCount: ptr[int32](1)}, data,

@@ -55,7 +55,7 @@ func randomSnapshot(r *rand.Rand, i int, span time.Duration) Snapshot {
 	s := snap(fmt.Sprintf("s%d", i), age, of([]string{"a", "b"}[r.Intn(2)], []string{"", "1", "2"}[r.Intn(3)]))
 	s.State = []State{Ready, Ready, Ready, Ready, Unfinished, Failed, Failed, Terminating}[r.Intn(8)]
 	s.Consistency = []string{"", "crash", ConsistencyApplication}[r.Intn(3)]
-	s.Keep, s.RunActive, s.ContentSourced = r.Intn(12) == 0, r.Intn(12) == 0, r.Intn(15) == 0
+	s.Keep, s.RunActive, s.ContentSourced, s.Foreign = r.Intn(12) == 0, r.Intn(12) == 0, r.Intn(15) == 0, r.Intn(20) == 0
 	switch r.Intn(8) {
 	case 0:
 		s.CutAt = ptr(s.Created.Add(time.Duration(r.Int63n(int64(2 * hour)))))
@@ -110,7 +110,7 @@ func newestReady(now time.Time, snapshots []Snapshot, name, uid string, also fun
 	var newest *Snapshot
 	for _, s := range snapshots {
 		counts := s.ClaimName == name && s.ClaimUID == uid && s.State == Ready && !s.Time().After(now) && also(s)
-		if counts && (!s.ContentSourced || s.Group != "") && (newest == nil || newer(s, *newest) < 0) {
+		if counts && !s.Foreign && (!s.ContentSourced || s.Group != "") && (newest == nil || newer(s, *newest) < 0) {
 			newest = &s
 		}
 	}
@@ -249,7 +249,7 @@ func isOldestOfItsClaim(h history, verdicts []Verdict, v Verdict) bool {
 	return !slices.ContainsFunc(verdicts, func(other Verdict) bool {
 		o := other.Snapshot
 		of, _ := owner(o, current)
-		return of == claim && o.State == Ready && !o.Keep && !o.ContentSourced && !o.Time().After(now) && newer(v.Snapshot, o) < 0
+		return of == claim && o.State == Ready && !o.Keep && !o.Foreign && !o.ContentSourced && !o.Time().After(now) && newer(v.Snapshot, o) < 0
 	})
 }
 
@@ -274,7 +274,7 @@ func TestWhatMustNeverGoStays(t *testing.T) {
 		for _, v := range h.decide() {
 			s := v.Snapshot
 			young := h.rules.ReadyTimeout <= 0 || now.Sub(s.Created) < h.rules.ReadyTimeout
-			if v.Delete && (s.Keep || s.RunActive || s.State == Terminating || s.ContentSourced && s.Group == "" ||
+			if v.Delete && (s.Keep || s.Foreign || s.RunActive || s.State == Terminating || s.ContentSourced && s.Group == "" ||
 				s.State == Unfinished && young || s.Time().After(now) && s.State == Ready) {
 				t.Errorf("goes: %+v", v)
 			}

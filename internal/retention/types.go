@@ -42,6 +42,8 @@ type Snapshot struct {
 	Keep bool
 	// RunActive: the run that made it is not completed.
 	RunActive bool
+	// Foreign: it carries the schedule's label and was made by nobody on the schedule's behalf.
+	Foreign bool
 	// ContentSourced: its source is an existing content, not a claim.
 	ContentSourced bool
 	// Group names the group snapshot it is a member of; empty: none. Members of
@@ -108,7 +110,7 @@ const (
 
 // Why a snapshot stays.
 const (
-	// NotOurs: made from an existing content, not by the schedule.
+	// NotOurs: made from an existing content, or under another name: not by the schedule.
 	NotOurs Rule = "NotOurs"
 	// AlreadyTerminating: it goes anyway.
 	AlreadyTerminating Rule = "AlreadyTerminating"

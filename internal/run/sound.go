@@ -15,6 +15,8 @@ import (
 const (
 	// maxTimeout is the longest timeout that a schedule can ask for, in seconds.
 	maxTimeout = 14400
+	// maxBackoffLimit is how often a schedule can ask for a hook to be repeated.
+	maxBackoffLimit = 100
 	// maxReleaseDeadline bounds a release pass, whatever the operator's flag says, in seconds: 30 days.
 	maxReleaseDeadline = 30 * 24 * 3600
 	// maxAhead is how far ahead of the clock a time in a record may be: more than the longest time that a record waits for.
@@ -69,7 +71,8 @@ func hasPlannedHooks(st *v1.SnapshotRunStatus) bool {
 }
 
 func unsoundPlan(p *v1.RunPlan) string {
-	if p.SnapshotTimeoutSeconds < 1 || p.SnapshotTimeoutSeconds > maxTimeout || p.ReleaseDeadlineSeconds < 0 || p.ReleaseDeadlineSeconds > maxReleaseDeadline {
+	if p.SnapshotTimeoutSeconds < 1 || p.SnapshotTimeoutSeconds > maxTimeout || p.MaxQuiesceSeconds < 0 ||
+		p.ReleaseDeadlineSeconds < 0 || p.ReleaseDeadlineSeconds > maxReleaseDeadline {
 		return "a timeout of its plan is out of range"
 	}
 	for _, list := range [][]v1.PlannedHook{p.PreHooks, p.PostHooks} {
@@ -84,6 +87,8 @@ func unsoundPlan(p *v1.RunPlan) string {
 				return fmt.Sprintf("hook %s has no command", clean(h.Name, 64))
 			case h.TimeoutSeconds < 1 || h.TimeoutSeconds > maxTimeout, held && (h.ReleaseTimeoutSeconds < 1 || h.ReleaseTimeoutSeconds > maxTimeout):
 				return fmt.Sprintf("a timeout of hook %s is out of range", clean(h.Name, 64))
+			case h.BackoffLimit != nil && (*h.BackoffLimit < 0 || *h.BackoffLimit > maxBackoffLimit):
+				return fmt.Sprintf("the backoffLimit of hook %s is out of range", clean(h.Name, 64))
 			case held && (h.ExpectOutput == "" || h.ExpectReleaseOutput == ""):
 				return fmt.Sprintf("hook %s is held and expects nothing", clean(h.Name, 64))
 			}

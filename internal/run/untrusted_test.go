@@ -152,9 +152,12 @@ func TestARecordThatNobodyCanHaveWrittenIsReleasedAndNotCarriedOn(t *testing.T) 
 		"a hook more than planned": {active, func(r *v1.SnapshotRun) {
 			r.Status.Hooks = append(r.Status.Hooks, v1.HookStatus{Stage: v1.StagePre, Name: "unheard-of"})
 		}},
-		"other names":    {active, func(r *v1.SnapshotRun) { r.Status.Hooks[0].Name = "other" }},
-		"no command":     {active, func(r *v1.SnapshotRun) { hooksFrom(r)[0].Command, hooksFrom(r)[1].Command = nil, []string{""} }},
-		"no timeout":     {active, func(r *v1.SnapshotRun) { hooksFrom(r)[0].TimeoutSeconds, hooksFrom(r)[1].TimeoutSeconds = 0, -1 }},
+		"other names": {active, func(r *v1.SnapshotRun) { r.Status.Hooks[0].Name = "other" }},
+		"no command":  {active, func(r *v1.SnapshotRun) { hooksFrom(r)[0].Command, hooksFrom(r)[1].Command = nil, []string{""} }},
+		"no timeout":  {active, func(r *v1.SnapshotRun) { hooksFrom(r)[0].TimeoutSeconds, hooksFrom(r)[1].TimeoutSeconds = 0, -1 }},
+		"endless attempts": {active, func(r *v1.SnapshotRun) {
+			hooksFrom(r)[0].BackoffLimit, hooksFrom(r)[1].BackoffLimit = ptr.To(int32(1<<30)), ptr.To(int32(-1))
+		}},
 		"an endless one": {active, func(r *v1.SnapshotRun) { hooksFrom(r)[0].TimeoutSeconds = 1 << 30 }},
 		"an invalid selector": {active, func(r *v1.SnapshotRun) {
 			hooksFrom(r)[1].PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Resembles"}}

@@ -27,8 +27,8 @@ func Rules(spec *v1.SnapshotRetentionSpec, zone *time.Location, readyTimeout tim
 	return rules, nil
 }
 
-// ForRetention is what retention needs to know of a schedule's snapshots. runs are those of the schedule that exist.
-func ForRetention(items []snapshotv1.VolumeSnapshot, runs []v1.SnapshotRun) []retention.Snapshot {
+// ForRetention is what retention needs to know of the snapshots that carry a schedule's label. runs are those of the schedule that exist.
+func ForRetention(schedule string, items []snapshotv1.VolumeSnapshot, runs []v1.SnapshotRun) []retention.Snapshot {
 	active := map[types.UID]bool{}
 	for i := range runs {
 		if runs[i].Status.Phase != v1.PhaseCompleted {
@@ -44,6 +44,7 @@ func ForRetention(items []snapshotv1.VolumeSnapshot, runs []v1.SnapshotRun) []re
 			State: retention.Unfinished, Consistency: seen.Consistency,
 			Keep:           s.Labels[v1.LabelRetention] == v1.RetentionKeep,
 			RunActive:      active[types.UID(s.Annotations[v1.AnnotationRunUID])],
+			Foreign:        !MadeBy(schedule, s),
 			ContentSourced: s.Spec.Source.PersistentVolumeClaimName == nil,
 		}
 		if s.Spec.Source.PersistentVolumeClaimName != nil {

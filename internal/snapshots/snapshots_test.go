@@ -46,30 +46,46 @@ func TestObserve(t *testing.T) {
 func TestForRetention(t *testing.T) {
 	g := NewWithT(t)
 	s := snapshotv1.VolumeSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "s", Labels: map[string]string{v1.LabelRetention: v1.RetentionKeep, v1.LabelConsistency: "crash"},
+		ObjectMeta: metav1.ObjectMeta{Name: "data-hourly-202603011200", UID: "s", Labels: map[string]string{v1.LabelRetention: v1.RetentionKeep, v1.LabelConsistency: "crash"},
 			Annotations: map[string]string{v1.AnnotationRunUID: "r", v1.AnnotationClaimUID: "u"}},
 		Spec:   snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To("data")}},
 		Status: &snapshotv1.VolumeSnapshotStatus{ReadyToUse: ptr.To(true), CreationTime: &cut},
 	}
 	runs := []v1.SnapshotRun{{ObjectMeta: metav1.ObjectMeta{UID: "r"}, Status: v1.SnapshotRunStatus{Phase: v1.PhaseAwaitingReady}}}
-	want := retention.Snapshot{Name: "a", UID: "s", ClaimName: "data", ClaimUID: "u", CutAt: &cut.Time, State: retention.Ready, Consistency: "crash", Keep: true, RunActive: true}
-	g.Expect(ForRetention([]snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
+	want := retention.Snapshot{Name: "data-hourly-202603011200", UID: "s", ClaimName: "data", ClaimUID: "u", CutAt: &cut.Time, State: retention.Ready, Consistency: "crash", Keep: true, RunActive: true}
+	g.Expect(ForRetention("hourly", []snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
 
 	runs[0].Status.Phase = v1.PhaseCompleted
 	want.RunActive = false
-	g.Expect(ForRetention([]snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
+	g.Expect(ForRetention("hourly", []snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
 
 	s.DeletionTimestamp = &cut
 	want.State = retention.Terminating
-	g.Expect(ForRetention([]snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
+	g.Expect(ForRetention("hourly", []snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
 
 	s.DeletionTimestamp, s.Status = nil, &snapshotv1.VolumeSnapshotStatus{Error: &snapshotv1.VolumeSnapshotError{}}
 	want.State, want.CutAt = retention.Failed, nil
-	g.Expect(ForRetention([]snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
+	g.Expect(ForRetention("hourly", []snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
 
 	s.Spec.Source = snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: ptr.To("c")}
-	want.ContentSourced, want.ClaimName = true, ""
-	g.Expect(ForRetention([]snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
+	want.ContentSourced, want.ClaimName, want.Foreign = true, "", true
+	g.Expect(ForRetention("hourly", []snapshotv1.VolumeSnapshot{s}, runs)).To(Equal([]retention.Snapshot{want}))
+}
+
+// Whoever may label a snapshot must not have it deleted by that.
+func TestASnapshotIsTheSchedulesByItsNameAndSource(t *testing.T) {
+	g := NewWithT(t)
+	s := snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "data-hourly-202603011200", Labels: map[string]string{v1.LabelSchedule: "hourly"}},
+		Spec: snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To("data")}}}
+	g.Expect(MadeBy("hourly", &s)).To(BeTrue())
+	g.Expect(Of("data", &s)).To(BeTrue())
+	g.Expect(MadeBy("daily", &s)).To(BeFalse())
+	g.Expect(Of("wal", &s)).To(BeFalse())
+	s.Spec.Source.PersistentVolumeClaimName = ptr.To("wal")
+	g.Expect(MadeBy("hourly", &s)).To(BeFalse())
+	s.Spec.Source = snapshotv1.VolumeSnapshotSource{VolumeSnapshotContentName: ptr.To("data")}
+	g.Expect(MadeBy("hourly", &s)).To(BeFalse())
+	g.Expect(Of("data", &s)).To(BeFalse())
 }
 
 func TestRules(t *testing.T) {

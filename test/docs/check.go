@@ -135,8 +135,8 @@ func (c *checker) commands() {
 	}
 }
 
-// utilities that every machine has, and that no page explains.
-var utilities = []string{"grep", "sed", "date", "sleep", "cat", "eval", "diff", "echo", "cd", "export"}
+// utilities that need no explanation.
+var utilities = []string{"grep", "sed", "date", "sleep", "cat", "eval", "diff", "echo", "cd", "export", "jq"}
 
 func (c *checker) command(cmd Command, part bool) {
 	name, args := cmd.Words[0], cmd.Words[1:]

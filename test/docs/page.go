@@ -40,12 +40,13 @@ type Span struct {
 	Line int
 }
 
-// Read the project's pages: README.md and the like, and all below docs.
+// Read the project's pages: README.md and the like, the chart's, and all below docs.
 func Read(root string) ([]*Page, error) {
 	paths, err := filepath.Glob(filepath.Join(root, "*.md"))
 	if err != nil {
 		return nil, err
 	}
+	paths = append(paths, filepath.Join(root, "helm", "stillpoint", "README.md"))
 	err = filepath.WalkDir(filepath.Join(root, "docs"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && filepath.Ext(path) == ".md" {
 			paths = append(paths, path)

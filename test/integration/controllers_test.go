@@ -58,6 +58,9 @@ type operator struct {
 	forgetOutput    bool
 	listing         bool // the API server does not stream lists, as before Kubernetes 1.34
 
+	// nicknames of snapshots that the test made, by their names.
+	nicknames map[string]string
+
 	instances []*instance
 	started   int
 	pokes     int
@@ -115,7 +118,7 @@ func prepare(t *testing.T) *operator {
 	namespace := Namespace(t)
 	base := time.Now().UTC().Truncate(time.Hour).Add(2 * time.Hour)
 	o := &operator{WithT: NewWithT(t), t: t, namespace: namespace, base: base, clock: clocktesting.NewFakeClock(base.Add(-30 * time.Minute)),
-		driver: namespace + ".csi.example.com", class: namespace + "-default", readyTimeout: 24 * time.Hour,
+		driver: namespace + ".csi.example.com", class: namespace + "-default", readyTimeout: 24 * time.Hour, nicknames: map[string]string{},
 		skew: func() (time.Duration, bool) { return 0, true }}
 	o.storage = o.ready
 	o.snapshotClass(o.class, o.driver, true)

@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
 )
 
 // never is a schedule whose slot no test reaches: in half a year.
@@ -210,7 +212,7 @@ func (o *operator) edit(name, patch string) {
 func (o *operator) patch(kind client.Object, name, patch string) {
 	o.t.Helper()
 	kind.SetNamespace(o.namespace)
-	kind.SetName(name)
+	kind.SetName(o.called(name))
 	o.Expect(api.Patch(o.t.Context(), kind, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
 }
 
@@ -263,7 +265,7 @@ func (o *operator) snapshots() []snapshotv1.VolumeSnapshot {
 func (o *operator) snapshot(name string) *snapshotv1.VolumeSnapshot {
 	o.t.Helper()
 	var s snapshotv1.VolumeSnapshot
-	o.Expect(api.Get(o.t.Context(), client.ObjectKey{Namespace: o.namespace, Name: name}, &s)).To(Succeed())
+	o.Expect(api.Get(o.t.Context(), client.ObjectKey{Namespace: o.namespace, Name: o.called(name)}, &s)).To(Succeed())
 	return &s
 }
 
@@ -271,9 +273,27 @@ func (o *operator) snapshotNames() []string {
 	o.t.Helper()
 	names := []string{}
 	for _, s := range o.snapshots() {
-		names = append(names, s.Name)
+		names = append(names, o.nickname(s.Name))
 	}
 	return names
+}
+
+// called is the name of a snapshot that the test knows by a nickname.
+func (o *operator) called(nick string) string {
+	for name, n := range o.nicknames {
+		if n == nick {
+			return name
+		}
+	}
+	return nick
+}
+
+// nickname by which the test knows a snapshot.
+func (o *operator) nickname(name string) string {
+	if nick, ok := o.nicknames[name]; ok {
+		return nick
+	}
+	return name
 }
 
 // claimsTaken by the snapshots that exist, sorted, once per snapshot.
@@ -288,10 +308,16 @@ func (o *operator) claimsTaken() string {
 }
 
 // made puts a snapshot of an earlier day into the namespace: of a schedule and claim, cut that long ago, ready. uid is the
-// claim's as it was then; "" is how snapscheduler made it.
+// claim's as it was then; "" is how snapscheduler made it. It has the name that the schedule gave it; the test may call it something shorter.
 func (o *operator) made(name, schedule, claim, uid string, age time.Duration, changes ...func(*snapshotv1.VolumeSnapshot)) *snapshotv1.VolumeSnapshot {
 	o.t.Helper()
 	cut := o.clock.Now().Add(-age)
+	if !fullName.MatchString(name) {
+		// Some of one moment differ: names are those of minutes long ago.
+		called := naming.Snapshot(claim, schedule, o.base.AddDate(-1, 0, 0).Add(time.Duration(len(o.nicknames))*time.Minute))
+		o.nicknames[called] = name
+		name = called
+	}
 	s := &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: name, Labels: map[string]string{v1.LabelSchedule: schedule, v1.LabelWhen: when(cut)}},
 		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To(claim)}},
@@ -311,6 +337,8 @@ func (o *operator) made(name, schedule, claim, uid string, age time.Duration, ch
 	o.writeStatus(s, status)
 	return s
 }
+
+var fullName = regexp.MustCompile(`-[0-9]{12}$`)
 
 func when(t time.Time) string { return t.UTC().Format("200601021504") }
 

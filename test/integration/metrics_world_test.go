@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/utils/ptr"
@@ -127,5 +126,3 @@ func completes(c client.Object) bool {
 	r, ok := c.(*v1.SnapshotRun)
 	return ok && r.Status.Phase == v1.PhaseCompleted
 }
-
-func second(n int) time.Duration { return time.Duration(n) * time.Second }

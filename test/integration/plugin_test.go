@@ -300,15 +300,15 @@ func TestPluginKeepsSnapshots(t *testing.T) {
 	o := operate(t)
 	p := o.plugin()
 	o.schedule("s", `{schedule: "0 * * * *", retention: {maxCount: 1}}`)
-	o.made("old", "s", "gone", "uid", 3*time.Hour)
-	p.Expect(p.ok("keep", "old")).To(Equal("volumesnapshot.snapshot.storage.k8s.io/old kept\n"))
+	old := o.made("old", "s", "gone", "uid", 3*time.Hour).Name
+	p.Expect(p.ok("keep", old)).To(Equal("volumesnapshot.snapshot.storage.k8s.io/" + old + " kept\n"))
 	o.made("newer", "s", "gone", "uid", 2*time.Hour)
-	o.made("newest", "s", "gone", "uid", time.Hour)
+	newest := o.made("newest", "s", "gone", "uid", time.Hour).Name
 	o.settle()
 	o.will(o.snapshotNames).Should(ConsistOf("old", "newest"), "retention goes on, and not for the one that is kept")
-	p.Expect(p.ok("keep", "old")).To(Equal("volumesnapshot.snapshot.storage.k8s.io/old was kept already\n"))
-	p.Expect(p.ok("unkeep", "volumesnapshot/old")).To(Equal("volumesnapshot.snapshot.storage.k8s.io/old given back to retention\n"))
+	p.Expect(p.ok("keep", old)).To(Equal("volumesnapshot.snapshot.storage.k8s.io/" + old + " was kept already\n"))
+	p.Expect(p.ok("unkeep", "volumesnapshot/"+old)).To(Equal("volumesnapshot.snapshot.storage.k8s.io/" + old + " given back to retention\n"))
 	o.settle()
 	o.will(o.snapshotNames).Should(ConsistOf("newest"))
-	p.Expect(p.ok("unkeep", "newest")).To(Equal("volumesnapshot.snapshot.storage.k8s.io/newest was not kept\n"))
+	p.Expect(p.ok("unkeep", newest)).To(Equal("volumesnapshot.snapshot.storage.k8s.io/" + newest + " was not kept\n"))
 }

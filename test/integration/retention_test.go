@@ -69,12 +69,12 @@ func TestSnapshotsOlderThanExpiresGoWhenTheirTimeComes(t *testing.T) {
 	o.keeps("c", "other")
 
 	o.Expect(o.eventsOf("SnapshotExpired")).To(HaveLen(2))
-	o.Expect(o.eventsOf("SnapshotExpired")[0]).To(Equal(occurrence{"kept", "Normal", "SnapshotExpired", "VolumeSnapshot a was deleted: it is older than 10h (expires)"}))
+	o.Expect(o.eventsOf("SnapshotExpired")[0]).To(Equal(occurrence{"kept", "Normal", "SnapshotExpired", "VolumeSnapshot " + o.called("a") + " was deleted: it is older than 10h (expires)"}))
 	o.will(func() []eventsv1.Event { // and the API server took it
 		var list eventsv1.EventList
 		o.Expect(api.List(t.Context(), &list, client.InNamespace(o.namespace))).To(Succeed())
 		return list.Items
-	}).Should(ContainElement(And(HaveField("Reason", "SnapshotExpired"), HaveField("Note", ContainSubstring("VolumeSnapshot a was deleted: it is older than 10h")))))
+	}).Should(ContainElement(And(HaveField("Reason", "SnapshotExpired"), HaveField("Note", ContainSubstring("VolumeSnapshot "+o.called("a")+" was deleted: it is older than 10h")))))
 }
 
 func TestExpireLastLetsTheLastOneExpire(t *testing.T) {

@@ -294,7 +294,7 @@ func (m *planner) retention(ctx context.Context, zone *time.Location) {
 	for i := range list {
 		existing = append(existing, retention.Claim{Name: list[i].Name, UID: string(list[i].UID), Created: list[i].CreationTimestamp.Time})
 	}
-	verdicts := retention.Decide(m.now, rules, existing, snapshots.ForRetention(found, runs))
+	verdicts := retention.Decide(m.now, rules, existing, snapshots.ForRetention(m.s.Name, found, runs))
 	for _, v := range verdicts {
 		d := PlannedDeletion{Snapshot: v.Snapshot.Name, Claim: v.Snapshot.ClaimName, Rule: string(v.Rule), Reason: v.Reason}
 		if v.Delete {
