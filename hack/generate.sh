@@ -2,7 +2,7 @@
 # generate.sh DIR: write all generated files below DIR, "." for the project itself. make verify writes them elsewhere and compares.
 set -eu
 out=$1
-mkdir -p "$out"/{api/v1,config/crd,config/default/crd,config/prometheus/dashboards,helm/stillpoint/templates/crds,helm/stillpoint/files/dashboards,hack/testdata/golden}
+mkdir -p "$out"/{docs,api/v1,config/crd,config/default/crd,config/prometheus/dashboards,helm/stillpoint/templates/crds,helm/stillpoint/files/dashboards,hack/testdata/golden}
 
 gen() { go tool -modfile=hack/tools/controller-gen/go.mod controller-gen "$@"; }
 gen object paths=./api/... output:object:dir="$out/api/v1"
@@ -42,6 +42,10 @@ cp "$out"/helm/stillpoint/files/dashboards/*.json "$out/config/prometheus/dashbo
   printf 'metadata:\n  name: stillpoint\n  namespace: stillpoint-system\nspec:\n'
   sed -E '/^ *#/d; /^$/d; s/^/  /' helm/stillpoint/files/alerts.yaml
 } > "$out/config/prometheus/prometheusrule.yaml"
+
+# The API reference is the comments of the types.
+go tool -modfile=hack/tools/crd-ref-docs/go.mod crd-ref-docs --source-path=api --config=hack/api-reference/config.yaml --renderer=markdown \
+  --templates-dir=hack/api-reference --output-path="$out/docs/api.md" --log-level=ERROR
 
 # The chart's README, and what the chart makes of several sets of values, so that a change of it can be read.
 go tool -modfile=hack/tools/helm-docs/go.mod helm-docs --dry-run --log-level warning --chart-search-root helm > "$out/helm/stillpoint/README.md"
