@@ -3,7 +3,6 @@
 package controllers
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -64,11 +63,17 @@ func (m *memory) forget(uid types.UID) {
 	delete(m.runs, uid)
 }
 
-// forgetName is forget for a run that no longer exists.
-func (m *memory) forgetName(name types.NamespacedName) {
+// ofName are the runs of that name that are remembered: one, or more if it was deleted and made again.
+func (m *memory) ofName(name types.NamespacedName) []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.runs, func(_ types.UID, r *runMemory) bool { return r.name == name })
+	var out []types.UID
+	for uid, r := range m.runs {
+		if r.name == name {
+			out = append(out, uid)
+		}
+	}
+	return out
 }
 
 // fresher of the cached object and our own last write. Effects that were derived from an older state than our own would be harmless

@@ -161,7 +161,9 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	if err := r.Get(ctx, req.NamespacedName, &cached); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.locks.dropName(req.NamespacedName)
-			r.memory.forgetName(req.NamespacedName)
+			for _, uid := range r.memory.ofName(req.NamespacedName) {
+				r.forget(uid)
+			}
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}

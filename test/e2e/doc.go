@@ -30,6 +30,7 @@
 //	databases_test.go   PostgreSQL at a real slot, MariaDB
 //	held_*_test.go      hooks of mode Hold, and what becomes of them when something between them and the operator dies
 //	many_test.go        many pods, many hooks, long hooks, slow sidecars
+//	prometheus_test.go  a Prometheus that scrapes the operator: alerts, dashboards
 //	recipes_test.go     the cookbook of docs/hooks.md
 //	plugin_test.go      the kubectl plugin, through the real kubectl and a real terminal
 //

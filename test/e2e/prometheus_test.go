@@ -36,7 +36,7 @@ func TestPrometheusReadsTheOperator(t *testing.T) {
 		s.Schedule, s.RunOnCreate, s.Retention.MaxCount = "* * * * *", true, ptr.To(int32(1))
 	})
 	w.ends(w.start(w.schedule("fails", hooked(db, "exit 3", "true"))), v1.ResultFailed)
-	w.ends(w.start(w.schedule("stuck", hooked(db, "true", "exit 4"), once)), v1.ResultPartiallyFailed)
+	w.Expect(w.completes(patience, w.start(w.schedule("stuck", hooked(db, "true", "exit 4"), once))).Status.Result).To(Equal(v1.ResultPartiallyFailed))
 
 	t.Run("alerts fire", func(t *testing.T) {
 		w := w.within(t)
@@ -55,6 +55,9 @@ func TestPrometheusReadsTheOperator(t *testing.T) {
 			return silent
 		}, 150*time.Second, time.Second).Should(BeEmpty())
 	})
+	if file := os.Getenv("STILLPOINT_DASHBOARD_PICTURE"); file != "" {
+		w.Expect(p.drawOverview(p.dashboardQueries(w), file)).To(Succeed())
+	}
 	t.Run("the alerts outlive the operator", func(t *testing.T) {
 		w := w.within(t)
 		o.kill()
@@ -99,22 +102,16 @@ func (p *prometheus) expectHealthyRules(w *world, n int) {
 
 // dashboardQuery is one of a panel.
 type dashboardQuery struct {
-	Dashboard, Panel, Title, Unit, Legend, Expr string
-	Instant                                     bool
+	Dashboard, Panel, Title, RefID, Legend, Expr string
 }
 
 type dashboardPanel struct {
-	Title       string `json:"title"`
-	Type        string `json:"type"`
-	FieldConfig struct {
-		Defaults struct {
-			Unit string `json:"unit"`
-		} `json:"defaults"`
-	} `json:"fieldConfig"`
+	Title   string `json:"title"`
+	Type    string `json:"type"`
 	Targets []struct {
+		RefID        string `json:"refId"`
 		Expr         string `json:"expr"`
 		LegendFormat string `json:"legendFormat"`
-		Instant      bool   `json:"instant"`
 	} `json:"targets"`
 }
 
@@ -136,7 +133,7 @@ func (p *prometheus) dashboardQueries(w *world) []dashboardQuery {
 		w.Expect(json.Unmarshal(text, &board)).To(Succeed())
 		for _, panel := range board.Panels {
 			for _, t := range panel.Targets {
-				out = append(out, dashboardQuery{board.Title, panel.Type, panel.Title, panel.FieldConfig.Defaults.Unit, t.LegendFormat, fill.Replace(t.Expr), t.Instant})
+				out = append(out, dashboardQuery{board.Title, panel.Type, panel.Title, t.RefID, t.LegendFormat, fill.Replace(t.Expr)})
 			}
 		}
 	}

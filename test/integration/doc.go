@@ -21,6 +21,7 @@
 //	calendar_test.go, runs_test.go, instances_test.go    slots, runs, two operators
 //	names_test.go, claims_test.go, invalid_test.go       names, claims and classes, what cannot work
 //	retention*_test.go, status_test.go                   what is deleted, what is said
+//	metrics_*_test.go, events_test.go                    what is counted, what is told
 //	predecessor_test.go                                  the faults that snapscheduler's users reported
 //
 // plugin_*_test.go drive the commands of the kubectl plugin against the same API server.

@@ -33,7 +33,7 @@ var fields = map[string]string{
 		spec.postHooks[].timeoutSeconds spec.postHooks[].backoffLimit spec.postHooks[].skipIfNoSelectorFound
 		spec.postHooks[].expectOutput spec.postHooks[].executionPolicy
 		status.lastSnapshotTime status.nextSnapshotTime status.lastSuccessTime
-		status.lastMissed.slot status.lastMissed.reason status.lastMissed.count status.activeRun status.observedGeneration
+		status.lastMissed.slot status.lastMissed.reason status.lastMissed.count status.lastMissed.noticedTime status.scheduledSince status.activeRun status.observedGeneration
 		status.hooks[].stage status.hooks[].name status.hooks[].conditions[].type status.hooks[].conditions[].reason
 		status.conditions[].type status.conditions[].status status.conditions[].reason status.conditions[].message
 		status.conditions[].lastTransitionTime status.conditions[].observedGeneration`,
