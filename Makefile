@@ -90,6 +90,10 @@ cluster-down: ## Stop the local cluster and remove its data
 
 ##@ Delivery
 
+.PHONY: docs
+docs: ## Build the pages of docs/ as a site in dist/site (npm)
+	@hack/docs.sh
+
 .PHONY: image
 image: ## Build the container image IMAGE with docker, podman or buildah, whichever is there; PLATFORMS=linux/amd64,linux/arm64 for more than this machine's
 	@hack/image.sh '$(IMAGE)' '$(VERSION)' '$(PLATFORMS)'
