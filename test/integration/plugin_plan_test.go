@@ -118,7 +118,7 @@ func TestPluginPlanThatWouldFail(t *testing.T) {
 	o.pod("db-0")
 	o.schedule("account", strings.Replace(quiescing, "{schedule", "{serviceAccountName: snapshots, schedule", 1))
 	p.fails(2, "may not run commands in pods of namespace "+o.namespace, "plan", "account")
-	p.fails(0, "UNKNOWN\n  whether the operator's own account may run the hooks: its pods were not found", "plan", "s")
+	p.fails(0, "UNKNOWN\n  as whom the hooks would run, and whether that account may: 0 operators have pods", "plan", "s")
 	o.schedule("wrong", `{schedule: "0 * * * *", timeZone: Europe/Nowhere}`)
 	p.fails(0, "none: the schedule cannot be read", "plan", "wrong")
 	p.Expect(o.runs("")).To(BeEmpty())
@@ -158,8 +158,9 @@ func TestPluginPlanWithFewRights(t *testing.T) {
 	o.grant("reader", rbacv1.Subject{Kind: "User", Name: "reader"},
 		rbacv1.PolicyRule{APIGroups: []string{v1.GroupVersion.Group}, Resources: []string{"snapshotschedules", "snapshotruns"}, Verbs: []string{"get", "list"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"get", "list"}})
-	r := p.fails(1, "with which VolumeSnapshotClass claims would be taken: you may not", "plan", "s", "--as", "reader")
+	r := p.fails(1, "whether there is a VolumeSnapshotClass for each claim: you may not", "plan", "s", "--as", "reader")
 	p.Expect(r.out).To(ContainSubstring("What a run would do is not known."))
+	p.Expect(r.out).To(MatchRegexp(`(?m)^  data +\(default\)`), "as it is named")
 	p.Expect(r.out).To(ContainSubstring("what retention would delete: you may not"))
 	p.Expect(r.out).To(ContainSubstring("NEXT SLOTS\n  "), "what can be told is told")
 }
@@ -179,4 +180,17 @@ func TestPluginPlanFindsTheOperator(t *testing.T) {
 		o.Expect(client.IgnoreNotFound(api.Delete(context.Background(), pod, client.GracePeriodSeconds(0)))).To(Succeed())
 	})
 	p.fails(2, "as the operator's own, ServiceAccount "+o.namespace+"/stillpoint\n         may not run commands", "plan", "s")
+	// And so are its flags.
+	for _, c := range []struct{ args, says string }{
+		{"--default-hook-service-account=snapshots", "as ServiceAccount " + o.namespace + "/snapshots\n         may not run commands"},
+		{"-enable-hooks=false", "would fail before it quiesces anything: the schedule has hooks, and this operator runs none"},
+		{"--watch-namespaces=other", "0 operators have pods"},
+		{"--watch-namespaces=other," + o.namespace, "as the operator's own, ServiceAccount " + o.namespace + "/stillpoint"},
+	} {
+		o.Expect(api.Delete(t.Context(), pod, client.GracePeriodSeconds(0))).To(Succeed())
+		pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: pod.Name, Labels: pod.Labels}, Spec: corev1.PodSpec{ServiceAccountName: "stillpoint",
+			Containers: []corev1.Container{{Name: "operator", Image: "x", Args: []string{"--zap-log-level=info", c.args, "--workers", "3"}}}}}
+		o.Expect(api.Create(t.Context(), pod)).To(Succeed())
+		p.Expect(p.do("plan", "s").out).To(ContainSubstring(c.says), c.args)
+	}
 }

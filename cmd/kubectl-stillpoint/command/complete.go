@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/restore"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
 )
 
 // completionTime is how long somebody who pressed Tab is kept waiting.
@@ -111,7 +112,7 @@ func (p *program) completePoints(cmd *cobra.Command, args []string, prefix strin
 	return p.completing(cmd, prefix, func(ctx context.Context, k *kube) []string {
 		out := []string{restore.Latest}
 		for _, point := range p.points(ctx, k, args) {
-			name := point.When.Format("200601021504")
+			name := naming.When(point.When)
 			if point.Run != "" {
 				name = point.Run
 			}

@@ -15,6 +15,7 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/restore"
 	"github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/words"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
@@ -127,7 +128,7 @@ func (p *program) historyTable(rows []historic, o *output) error {
 		} else {
 			name = row.point.Run
 			if name == "" {
-				name = row.point.When.Format("200601021504")
+				name = naming.When(row.point.When)
 			}
 			slot = row.point.When.In(p.Zone).Format("2006-01-02 15:04 MST")
 			message = "the run's record is no longer kept"

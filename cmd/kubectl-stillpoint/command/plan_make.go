@@ -26,12 +26,6 @@ import (
 	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
 )
 
-// Defaults of the operator's flags. Another operator may have others; they do not change which claims, pods and hooks are planned.
-const (
-	releaseDeadline = time.Hour
-	readyTimeout    = 24 * time.Hour
-)
-
 // planner makes one plan: it gathers what the operator would gather and lets the operator's own code decide.
 type planner struct {
 	*Plan
@@ -39,12 +33,16 @@ type planner struct {
 	s       *v1.SnapshotSchedule
 	now     time.Time
 	drivers map[string]string // by claim
+	// operator that would do it; the flags' defaults if noOperator says why none was found.
+	operator   operatorFacts
+	noOperator error
 	// blind: something that decides could not be read, so that the outcome is unknown.
 	blind bool
 }
 
 func (p *program) makePlan(ctx context.Context, k *kube, s *v1.SnapshotSchedule) *Plan {
 	m := &planner{Plan: &Plan{Schedule: s.Name, Namespace: s.Namespace, Suspended: s.Spec.Disabled}, k: k, s: s, now: p.Clock.Now(), drivers: map[string]string{}}
+	m.operator, m.noOperator = k.operator(ctx, s.Namespace)
 	zone := m.calendar()
 	m.decide(m.survey(ctx))
 	m.retention(ctx, zone)
@@ -76,7 +74,7 @@ func (m *planner) calendar() *time.Location {
 // survey what a run could take and where its hooks would run, as the operator does when it begins one.
 func (m *planner) survey(ctx context.Context) *run.Survey {
 	out := &run.Survey{}
-	pre, post, err := run.PlanHooks(m.s, run.HookRules{})
+	pre, post, err := run.PlanHooks(m.s, m.operator.rules)
 	if err != nil {
 		return out // decide finds the same error
 	}
@@ -123,17 +121,25 @@ func (m *planner) claims(ctx context.Context) ([]run.Claim, []string) {
 		m.unknown("which claims would be taken", err)
 		return nil, nil
 	}
-	var classes snapshotv1.VolumeSnapshotClassList
-	if err := m.k.List(ctx, &classes); err != nil {
-		m.blind = true
-		m.unknown("with which VolumeSnapshotClass claims would be taken", err)
-		return nil, nil
-	}
-	taken, leftOut, err := claims.Choose(m.s, list.Items, classes.Items, func(c *corev1.PersistentVolumeClaim) (string, error) {
+	driver := func(c *corev1.PersistentVolumeClaim) (string, error) {
 		driver, err := claims.Driver(ctx, m.k, c)
 		m.drivers[c.Name] = driver
 		return driver, err
-	})
+	}
+	var classes snapshotv1.VolumeSnapshotClassList
+	switch err := m.k.List(ctx, &classes); {
+	case len(m.operator.namespaces) > 0:
+		driver = nil // such an operator reads nothing of the cluster either
+	case apierrors.IsForbidden(err):
+		m.blind = true
+		m.unknown("whether there is a VolumeSnapshotClass for each claim", err)
+		driver = nil
+	case err != nil:
+		m.blind = true
+		m.unknown("whether there is a VolumeSnapshotClass for each claim", err)
+		return nil, nil
+	}
+	taken, leftOut, err := claims.Choose(m.s, list.Items, classes.Items, driver)
 	if err != nil {
 		m.blind = true
 		m.unknown("of which driver claims are", err)
@@ -174,15 +180,16 @@ func (m *planner) rights(ctx context.Context, planned []v1.PlannedHook, targets 
 	if len(planned) == 0 {
 		return
 	}
-	account := hooks.Account{Namespace: m.s.Namespace, Name: m.s.Spec.ServiceAccountName}
+	account := hooks.Account{Namespace: m.s.Namespace, Name: m.operator.rules.Account(m.s.Spec.ServiceAccountName)}
 	m.Account = &PlanAccount{Name: fmt.Sprintf("ServiceAccount %s/%s", account.Namespace, account.Name)}
-	if account.Name == "" {
-		var err error
-		if account, err = m.k.operatorAccount(ctx); err != nil {
-			m.Account.Name = "the operator's own"
-			m.unknown("whether the operator's own account may run the hooks", err)
-			return
-		}
+	switch {
+	case account.Name != "":
+	case m.operator.account == (hooks.Account{}):
+		m.Account.Name = "the operator's own"
+		m.unknown("as whom the hooks would run, and whether that account may", m.noOperator)
+		return
+	default:
+		account = m.operator.account
 		m.Account.Name = fmt.Sprintf("the operator's own, ServiceAccount %s/%s", account.Namespace, account.Name)
 	}
 	asked := map[string]PlannedRight{}
@@ -190,15 +197,7 @@ func (m *planner) rights(ctx context.Context, planned []v1.PlannedHook, targets 
 		ns := planned[i].Namespace
 		right, ok := asked[ns]
 		if !ok {
-			allowed, reason, err := hooks.NewRights(m.k.clientset.AuthorizationV1()).Check(ctx, ns, account)
-			if err != nil {
-				m.unknown("whether "+m.Account.Name+" may run hooks in namespace "+ns, err)
-				allowed = true // nothing is known against it
-			} else {
-				right = PlannedRight{Namespace: ns, Allowed: allowed, Reason: reason}
-				m.Account.Rights = append(m.Account.Rights, right)
-			}
-			right.Allowed = allowed
+			right = m.right(ctx, ns, account)
 			asked[ns] = right
 		}
 		if !right.Allowed {
@@ -207,24 +206,16 @@ func (m *planner) rights(ctx context.Context, planned []v1.PlannedHook, targets 
 	}
 }
 
-// operatorAccount is the ServiceAccount of the operator's pods.
-func (k *kube) operatorAccount(ctx context.Context) (hooks.Account, error) {
-	var pods corev1.PodList
-	err := k.List(ctx, &pods, client.MatchingLabels{"app.kubernetes.io/name": "stillpoint", "app.kubernetes.io/component": "operator"})
+// right of an account to run hooks in a namespace; where it cannot be asked for, nothing is known against it.
+func (m *planner) right(ctx context.Context, namespace string, account hooks.Account) PlannedRight {
+	allowed, reason, err := hooks.NewRights(m.k.clientset.AuthorizationV1()).Check(ctx, namespace, account)
 	if err != nil {
-		return hooks.Account{}, err
+		m.unknown("whether "+m.Account.Name+" may run hooks in namespace "+namespace, err)
+		return PlannedRight{Namespace: namespace, Allowed: true}
 	}
-	found := map[hooks.Account]bool{}
-	for i := range pods.Items {
-		found[hooks.Account{Namespace: pods.Items[i].Namespace, Name: pods.Items[i].Spec.ServiceAccountName}] = true
-	}
-	if len(found) != 1 {
-		return hooks.Account{}, fmt.Errorf("its pods were not found (%d accounts have pods labelled app.kubernetes.io/name=stillpoint)", len(found))
-	}
-	for a := range found {
-		return a, nil
-	}
-	return hooks.Account{}, nil
+	right := PlannedRight{Namespace: namespace, Allowed: allowed, Reason: reason}
+	m.Account.Rights = append(m.Account.Rights, right)
+	return right
 }
 
 // decide what a run for the next slot would do, by the operator's own state machine.
@@ -238,7 +229,7 @@ func (m *planner) decide(survey *run.Survey) {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m.s, scheduleKind)}},
 		Spec: v1.SnapshotRunSpec{ScheduleName: m.s.Name, Slot: &slot},
 	}
-	d := run.Decide(run.Input{Now: m.now, Process: "plan", Config: run.Config{ReleaseDeadline: releaseDeadline, ReadyTimeout: readyTimeout}, Run: o, Schedule: m.s,
+	d := run.Decide(run.Input{Now: m.now, Process: "plan", Config: run.Config{ReleaseDeadline: m.operator.releaseDeadline, ReadyTimeout: m.operator.readyTimeout, Hooks: m.operator.rules}, Run: o, Schedule: m.s,
 		World: run.World{Lock: run.Lock{Held: true}, Survey: survey}})
 	m.LeftOut = survey.LeftOut
 	m.Outcome = outcomePlanned
@@ -284,7 +275,7 @@ func (m *planner) retention(ctx context.Context, zone *time.Location) {
 		m.unknown("what retention would delete", err)
 		return
 	}
-	rules, err := snapshots.Rules(&m.s.Spec.Retention, zone, readyTimeout)
+	rules, err := snapshots.Rules(&m.s.Spec.Retention, zone, m.operator.readyTimeout)
 	if err != nil {
 		m.Retention.Rules = "not valid, nothing is deleted: " + err.Error()
 		return

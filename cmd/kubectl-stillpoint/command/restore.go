@@ -166,7 +166,7 @@ func (o *restoreOptions) shape() restore.Shape {
 
 // world of a schedule: its runs, its snapshots, and all claims of the namespace.
 func (k *kube) world(ctx context.Context, schedule string) (*restore.World, error) {
-	w := &restore.World{}
+	w := &restore.World{Schedule: schedule}
 	var err error
 	if w.Runs, err = k.runs(ctx, schedule); err != nil {
 		return nil, err

@@ -159,7 +159,7 @@ func matching(points []Point, r Request) (found []*Point, named bool, err error)
 	if stray := pointers(points, func(p *Point) bool { return slices.Contains(p.Stray, name) }); len(stray) > 0 {
 		return nil, false, fmt.Errorf("snapshot %s carries the mark of %s and is not in its record: somebody else made it; restore from it by hand if you trust it", name, stray[0].Name())
 	}
-	if t, err := time.Parse("200601021504", name); err == nil {
+	if t, err := time.Parse(minuteLayout, name); err == nil {
 		if found = pointers(points, func(p *Point) bool { return p.When.Equal(t) }); len(found) > 0 {
 			return found, true, nil
 		}

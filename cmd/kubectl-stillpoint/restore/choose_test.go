@@ -14,7 +14,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
 )
+
+// hashedName is the other name that run r3 could give the snapshot of claim a.
+var hashedName = naming.SnapshotHashed("a", "s", "uid-r3", hour(3))
+
+func pointsOf(w World) []Point {
+	w.Schedule = "s"
+	return Points(w)
+}
 
 func TestChoose(t *testing.T) {
 	vienna, err := time.LoadLocation("Europe/Vienna")
@@ -106,8 +115,13 @@ func TestChoose(t *testing.T) {
 		}), ask: Request{Application: true}, err: "not application-consistent"},
 
 		"without records, by the run's mark": {world: World{Snapshots: three.Snapshots}, want: "r3 a b"},
-		"without records, two snapshots of one claim": {world: World{Snapshots: append(append([]snapshotv1.VolumeSnapshot(nil), three.Snapshots...), snap("a", 3, "r3", func(s *snapshotv1.VolumeSnapshot) { s.Name = "z" }))}, ask: Request{At: "r3"},
-			err: "claim a: both a-s-202603010300 and z say that they are its snapshot of this run"},
+		"without records, two snapshots of one claim": {world: World{Snapshots: append(append([]snapshotv1.VolumeSnapshot(nil), three.Snapshots...), snap("a", 3, "r3", func(s *snapshotv1.VolumeSnapshot) { s.Name = hashedName }))}, ask: Request{At: "r3"},
+			err: "claim a: both a-s-202603010300 and " + hashedName + " say that they are its snapshot of this run"},
+		"without records, one that only carries the label": {world: World{Snapshots: append(append([]snapshotv1.VolumeSnapshot(nil), three.Snapshots...), snap("c", 3, "r3", func(s *snapshotv1.VolumeSnapshot) { s.Name = "forged" }),
+			snap("d", 3, "r3", func(s *snapshotv1.VolumeSnapshot) { s.Name = "d-other-202603010300" }))}, want: "r3 a b"},
+		"without records, one that was labelled into another minute": {world: World{Snapshots: append(append([]snapshotv1.VolumeSnapshot(nil), three.Snapshots[:5]...), snap("b", 1, "r3", func(s *snapshotv1.VolumeSnapshot) {
+			s.Labels[v1.LabelWhen] = "202603010300"
+		}))}, ask: Request{At: "202603010300"}, want: "r3 a"},
 		"snapscheduler's": {world: World{Snapshots: []snapshotv1.VolumeSnapshot{snap("a", 1, ""), snap("b", 1, ""), snap("a", 2, ""), snap("b", 2, "")}}, want: "202603010200 a b"},
 		"snapscheduler's, a gap in the middle": {world: World{Snapshots: []snapshotv1.VolumeSnapshot{snap("a", 1, ""), snap("b", 1, ""), snap("a", 2, ""), snap("a", 3, ""), snap("b", 3, "")}},
 			ask: Request{At: "202603010200"}, err: "claim b: it has snapshots of earlier runs and none of this one"},
@@ -121,7 +135,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			c.ask.Schedule = "s"
-			choice, err := Choose(Points(c.world), c.ask)
+			choice, err := Choose(pointsOf(c.world), c.ask)
 			if c.err != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(c.err)))
 				return
@@ -143,7 +157,7 @@ func TestTimesAreThoseOfTheCut(t *testing.T) {
 	g := NewWithT(t)
 	late := record(2, "r2", "a")
 	s := snap("a", 2, "r2", func(s *snapshotv1.VolumeSnapshot) { s.Status.CreationTime = ptr.To(metav1.NewTime(hour(5))) })
-	points := Points(World{Runs: []v1.SnapshotRun{record(1, "r1", "a"), late}, Snapshots: []snapshotv1.VolumeSnapshot{snap("a", 1, "r1"), s}})
+	points := pointsOf(World{Runs: []v1.SnapshotRun{record(1, "r1", "a"), late}, Snapshots: []snapshotv1.VolumeSnapshot{snap("a", 1, "r1"), s}})
 	choice, err := Choose(points, Request{Schedule: "s", At: "2026-03-01T03:30:00Z"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(choice.Point.Run).To(Equal("r1"))
@@ -158,7 +172,7 @@ func TestSummary(t *testing.T) {
 	r.Status.Consistency = &v1.ConsistencyStatus{Verdict: v1.ConsistencyCrash, Reason: "hook freeze failed: Timeout"}
 	w := World{Runs: []v1.SnapshotRun{r}, Snapshots: []snapshotv1.VolumeSnapshot{snap("c", 3, "r3"),
 		snap("a", 3, "r3", func(s *snapshotv1.VolumeSnapshot) { s.Labels[v1.LabelConsistency] = v1.ConsistencyCrash })}}
-	choice, err := Choose(Points(w), Request{Schedule: "s"})
+	choice, err := Choose(pointsOf(w), Request{Schedule: "s"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(choice.Summary()).To(Equal([]string{
 		"from run r3, named for 2026-03-01T03:00:00Z, cut at 2026-03-01T03:00:03Z",

@@ -19,8 +19,12 @@ import (
 	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
 )
 
+// minuteLayout is that of the minute at the end of names.
+const minuteLayout = "200601021504"
+
 // World is what was seen in the namespace of a schedule.
 type World struct {
+	Schedule  string
 	Runs      []v1.SnapshotRun            // of the schedule
 	Snapshots []snapshotv1.VolumeSnapshot // with the schedule's label
 	Claims    []corev1.PersistentVolumeClaim
@@ -81,17 +85,14 @@ func (p *Point) member(claim string) *Member {
 
 // Points of a schedule, newest first.
 func Points(w World) []Point {
-	byRun, byMinute := map[types.UID][]*snapshotv1.VolumeSnapshot{}, map[string][]*snapshotv1.VolumeSnapshot{}
+	byRun := map[types.UID][]*snapshotv1.VolumeSnapshot{}
 	for i := range w.Snapshots {
 		s := &w.Snapshots[i]
 		if s.Spec.Source.PersistentVolumeClaimName == nil {
 			continue // made from an existing content: not the schedule's, whatever its labels say
 		}
-		if uid := types.UID(s.Annotations[v1.AnnotationRunUID]); uid != "" {
-			byRun[uid] = append(byRun[uid], s)
-		} else {
-			byMinute[minuteOf(s)] = append(byMinute[minuteOf(s)], s)
-		}
+		uid := types.UID(s.Annotations[v1.AnnotationRunUID])
+		byRun[uid] = append(byRun[uid], s)
 	}
 	var out []Point
 	for i := range w.Runs {
@@ -101,10 +102,7 @@ func Points(w World) []Point {
 		}
 	}
 	for _, list := range byRun {
-		out = append(out, unrecorded(list))
-	}
-	for _, list := range byMinute {
-		out = append(out, unrecorded(list))
+		out = append(out, unrecorded(w.Schedule, list)...)
 	}
 	slices.SortFunc(out, func(a, b Point) int {
 		return cmp.Or(b.Time().Compare(a.Time()), b.When.Compare(a.When), cmp.Compare(b.Run, a.Run))
@@ -113,13 +111,8 @@ func Points(w World) []Point {
 	return out
 }
 
-// minuteOf a snapshot: its label, else the creation of the object.
-func minuteOf(s *snapshotv1.VolumeSnapshot) string {
-	if w := s.Labels[v1.LabelWhen]; w != "" {
-		return w
-	}
-	return naming.When(s.CreationTimestamp.Time)
-}
+// minuteOf a snapshot that the schedule made: the end of its name, which nobody can change.
+func minuteOf(s *snapshotv1.VolumeSnapshot) string { return s.Name[strings.LastIndex(s.Name, "-")+1:] }
 
 // usable says why a snapshot cannot be restored from; empty: it can.
 func usable(s *snapshotv1.VolumeSnapshot) string {
@@ -200,16 +193,31 @@ func claimed(r *v1.SnapshotRun, st *v1.SnapshotStatus, s *snapshotv1.VolumeSnaps
 	return label
 }
 
-// unrecorded is the point of snapshots that are known by their labels only.
-func unrecorded(list []*snapshotv1.VolumeSnapshot) Point {
-	slices.SortFunc(list, func(a, b *snapshotv1.VolumeSnapshot) int { return cmp.Compare(a.Name, b.Name) })
-	var p Point
+// unrecorded are the points of snapshots that no record names. Their names tell the schedule and the minute; labels and annotations, which others
+// can write, are believed about nothing but what keeps two runs of one minute apart.
+func unrecorded(schedule string, list []*snapshotv1.VolumeSnapshot) []Point {
+	byMinute := map[string][]*snapshotv1.VolumeSnapshot{}
 	for _, s := range list {
-		if t, err := time.Parse("200601021504", minuteOf(s)); err == nil {
-			p.When = t
-		} else {
-			p.When = s.CreationTimestamp.UTC().Truncate(time.Minute)
+		if snapshots.MadeBy(schedule, s) {
+			byMinute[minuteOf(s)] = append(byMinute[minuteOf(s)], s)
 		}
+	}
+	var out []Point
+	for minute, list := range byMinute {
+		when, err := time.Parse(minuteLayout, minute)
+		if err != nil {
+			continue // no name that the schedule gives ends so
+		}
+		out = append(out, together(when, list))
+	}
+	return out
+}
+
+// together is the point of snapshots of one minute.
+func together(when time.Time, list []*snapshotv1.VolumeSnapshot) Point {
+	slices.SortFunc(list, func(a, b *snapshotv1.VolumeSnapshot) int { return cmp.Compare(a.Name, b.Name) })
+	p := Point{When: when}
+	for _, s := range list {
 		p.Run = s.Annotations[v1.AnnotationRun]
 		claim := *s.Spec.Source.PersistentVolumeClaimName
 		if other := p.member(claim); other != nil {
