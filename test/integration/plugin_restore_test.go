@@ -195,12 +195,12 @@ func TestPluginRestoreIsNotDeceivedByLabels(t *testing.T) {
 		s.Labels[v1.LabelWhen] = when(p.hour(0))
 		s.Labels[v1.LabelConsistency] = v1.ConsistencyApplication
 	}
-	p.made("forged", "s", "secret", "", -time.Minute, forge)
+	forged := p.made("forged", "s", "secret", "", -time.Minute, forge).Name
 	r := p.do("restore", "s", "--dry-run")
 	p.Expect(r.code).To(Equal(0))
-	p.Expect(r.out).NotTo(ContainSubstring("forged"))
-	p.Expect(r.err).To(ContainSubstring("snapshot forged carries this run's mark and is not in its record: it is left alone"))
-	p.fails(1, "is not in its record: somebody else made it", "restore", "s", "--at", "forged")
+	p.Expect(r.out).NotTo(ContainSubstring(forged))
+	p.Expect(r.err).To(ContainSubstring("snapshot "+forged+" carries this run's mark and is not in its record: it is left alone"))
+	p.fails(1, "is not in its record: somebody else made it", "restore", "s", "--at", forged)
 	// The run's own snapshots, labelled better than they are.
 	for _, name := range []string{"data-s-" + when(p.hour(0)), "log-s-" + when(p.hour(0))} {
 		p.patch(&snapshotv1.VolumeSnapshot{}, name, fmt.Sprintf(`{"metadata":{"labels":{%q:"application"}}}`, v1.LabelConsistency))

@@ -218,16 +218,16 @@ func (m *planner) right(ctx context.Context, namespace string, account hooks.Acc
 	return right
 }
 
-// decide what a run for the next slot would do, by the operator's own state machine.
+// decide what a run of the next slot would do, by the operator's own state machine: it is asked about a run by hand that is created at that time, for no
+// run of a slot exists before its time.
 func (m *planner) decide(survey *run.Survey) {
-	slot := metav1.NewTime(m.now)
+	created := metav1.NewTime(m.now)
 	if len(m.Slots) > 0 {
-		slot = metav1.NewTime(m.Slots[0].Slot)
+		created = metav1.NewTime(m.Slots[0].Slot)
 	}
 	o := &v1.SnapshotRun{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.s.Namespace, Name: "plan", UID: "plan", CreationTimestamp: metav1.NewTime(m.now), Finalizers: []string{v1.FinalizerRelease},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m.s, scheduleKind)}},
-		Spec: v1.SnapshotRunSpec{ScheduleName: m.s.Name, Slot: &slot},
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.s.Namespace, Name: "plan", UID: "plan", CreationTimestamp: created, Finalizers: []string{v1.FinalizerRelease}},
+		Spec:       v1.SnapshotRunSpec{ScheduleName: m.s.Name},
 	}
 	d := run.Decide(run.Input{Now: m.now, Process: "plan", Config: run.Config{ReleaseDeadline: m.operator.releaseDeadline, ReadyTimeout: m.operator.readyTimeout, Hooks: m.operator.rules}, Run: o, Schedule: m.s,
 		World: run.World{Lock: run.Lock{Held: true}, Survey: survey}})
