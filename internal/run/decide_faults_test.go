@@ -158,32 +158,6 @@ func TestAReleaseThatFailsIsGivenUpOnRecordAndNotBefore(t *testing.T) {
 	g.Expect(w.now.Sub(begin)).To(BeNumerically(">", time.Hour+time.Minute), "the finalizer went before the schedule showed the alarm")
 }
 
-// A release whose connection was lost may still be running when the next attempt has succeeded. It would undo what the next run does to the
-// same pods, so the lock is kept until it cannot be running any more.
-func TestTheLockIsKeptWhileALostReleaseMayStillRun(t *testing.T) {
-	g := NewWithT(t)
-	w := newWorld(t)
-	w.pods = w.pods[:1]
-	w.onStart = func(_ *world, e StartExec) *Outcome {
-		if e.Key.Stage == v1.StagePost && e.Key.Attempt == 1 {
-			return lost()
-		}
-		return completed()
-	}
-	w.now = w.settle().Wait // for the second attempt
-	end := w.run.Status.ReleaseTime.Add(300*time.Second + ReleaseGrace)
-	g.Expect(w.settle().Wait).To(BeTemporally("==", end))
-	g.Expect(w.cond(v1.ConditionMayBeQuiesced).Status).To(BeEquivalentTo("False"), "the second attempt has released it")
-	g.Expect(w.run.Status.Phase).To(Equal(v1.PhasePostHooks))
-	g.Expect(w.lockHeld).To(BeTrue())
-	g.Expect(w.cond(v1.ConditionComplete).Message).To(ContainSubstring("keeps its pods and claims from others until"))
-	w.finish()
-	g.Expect(w.now).To(BeTemporally("==", end))
-	g.Expect(w.lockHeld).To(BeFalse())
-	g.Expect(w.run.Status.Result).To(Equal(v1.ResultSucceeded))
-	g.Expect(w.started).To(Equal([]string{"Pre/quiesce/db-0#1", "Post/release/db-0#1", "Post/release/db-0#2"}))
-}
-
 func TestOnePostHookFailingDoesNotStopTheNext(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -194,8 +193,8 @@ func (m *machine) giveUp(s step) {
 
 // endPass: every post hook of this pass has ended. Another pass follows once a pre hook whose end is unknown can no longer be running.
 func (m *machine) endPass() {
+	m.changed = true
 	if m.st.ReleasedTime == nil {
-		m.changed = true
 		if !m.st.Release.Looked && m.st.Release.Pass == 1 {
 			m.crash("the pods could not be looked up after the release")
 		}
@@ -204,49 +203,43 @@ func (m *machine) endPass() {
 			m.st.QuiescedFor = m.st.ReleasedTime.Sub(m.st.QuiescedTime.Time).Round(time.Millisecond).String()
 		}
 	}
-	if until := m.unknownUntil(v1.StagePre); until.After(m.st.Release.PassTime.Time) && len(m.st.Plan.PostHooks) > 0 {
-		m.changed = true
+	if until := unknownUntil(m.st, v1.StagePre); until.After(m.st.Release.PassTime.Time) && len(m.st.Plan.PostHooks) > 0 {
 		next := metav1.NewMicroTime(until)
 		m.st.Release.NextPassTime = &next
 		m.st.Message = "the end of a pre hook is unknown: the post hooks run once more at " + until.UTC().Format(time.RFC3339)
 		return
 	}
-	m.judgeRelease()
-	if m.outlived() {
-		return
-	}
 	m.endRelease()
 }
 
-// outlived reports whether a command of this run may still be running, of a post hook too. It could undo what the next run does to the same
-// application, so the run keeps its pods and claims until then.
-func (m *machine) outlived() bool {
-	until := m.unknownUntil(v1.StagePre, v1.StagePost)
-	if m.mode() == v1.RunRelease || m.due(until) {
-		return false
-	}
-	message := "the end of a command is unknown: the run keeps its pods and claims from others until " + until.UTC().Format(time.RFC3339)
-	if c := meta.FindStatusCondition(m.st.Conditions, v1.ConditionComplete); c == nil || c.Message != message {
-		m.changed = true
-		m.condition(v1.ConditionComplete, metav1.ConditionFalse, v1.ReasonInProgress, message)
-	}
-	return true
-}
-
-// unknownUntil is when no command of these stages whose end is unknown can still be running, and a grace is over; zero if there is none.
-func (m *machine) unknownUntil(stages ...v1.HookStage) time.Time {
+// unknownUntil is when no command of a stage whose end is unknown can still be running, and a grace is over; zero if there is none.
+func unknownUntil(st *v1.SnapshotRunStatus, stage v1.HookStage) time.Time {
 	var until time.Time
-	for i := range m.st.Hooks {
-		if !slices.Contains(stages, m.st.Hooks[i].Stage) {
+	for i := range st.Hooks {
+		if st.Hooks[i].Stage != stage {
 			continue
 		}
-		for j := range m.st.Hooks[i].Targets {
-			if u := m.st.Hooks[i].Targets[j].UnknownUntil; u != nil && u.Add(ReleaseGrace).After(until) {
+		for j := range st.Hooks[i].Targets {
+			if u := st.Hooks[i].Targets[j].UnknownUntil; u != nil && u.Add(ReleaseGrace).After(until) {
 				until = u.Add(ReleaseGrace)
 			}
 		}
 	}
 	return until
+}
+
+// lingers until then: a post hook whose end is unknown may still be running. It does this run no harm, and would release an application that
+// another run has quiesced. So the run keeps its lock.
+func lingers(r *v1.SnapshotRun, st *v1.SnapshotRunStatus) time.Time {
+	if ModeOf(r) == v1.RunRelease { // the emergency exit neither waits nor makes others wait
+		return time.Time{}
+	}
+	return unknownUntil(st, v1.StagePost)
+}
+
+// Lingers reports whether a run that has released its application must keep its lock for now.
+func Lingers(r *v1.SnapshotRun, now time.Time) bool {
+	return phaseOf(r) == v1.PhaseAwaitingReady && now.Before(lingers(r, &r.Status))
 }
 
 // beginPass runs the post hooks once more, in the targets of the pass before that still exist.

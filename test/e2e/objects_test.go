@@ -65,6 +65,11 @@ func snapshotTimeout(seconds int32) shape {
 	return func(s *v1.SnapshotScheduleSpec) { s.SnapshotTimeoutSeconds = ptr.To(seconds) }
 }
 
+// releaseTimeout limits the last post hook so far, in seconds.
+func releaseTimeout(timeout int32) shape {
+	return func(s *v1.SnapshotScheduleSpec) { s.PostHooks[len(s.PostHooks)-1].TimeoutSeconds = ptr.To(timeout) }
+}
+
 // bounded limits the time and the retries of the last pre hook so far.
 func bounded(timeout, backoff int32) shape {
 	return func(s *v1.SnapshotScheduleSpec) {

@@ -96,7 +96,7 @@ func TestTheOperatorFailsAtEveryCall(t *testing.T) {
 				}
 				t.Run(i.String(), func(t *testing.T) {
 					t.Parallel()
-					if h := tell(t, p, lag{}, map[int]fault{i.n: i.fault}, i.n%2 == 0); h.fired != 1 {
+					if h := tell(t, p, lag{}, map[int]fault{i.n: i.fault}, i.n%2 == 0); h.fired != 1 && i.n < base.calls { // the last look of all may come before or after the end
 						t.Errorf("%d faults happened: the story goes another way than the one without", h.fired)
 					}
 				})

@@ -98,12 +98,12 @@ func TestPluginPlanOfRetention(t *testing.T) {
 	p.Expect(code).To(Equal(0))
 	var gone []string
 	for _, d := range plan.Retention.Delete {
-		gone = append(gone, d.Snapshot+" "+d.Rule)
+		gone = append(gone, o.nickname(d.Snapshot)+" "+d.Rule)
 	}
 	p.Expect(gone).To(Equal([]string{"s2 BeyondMaxCount", "s1 BeyondMaxCount", "s0 BeyondMaxCount"}))
 	said := p.ok("plan", "s")
-	p.Expect(said).To(ContainSubstring("RETENTION  expires 168h, maxCount 2\n  deletes 3 snapshots now, keeps 3:\n    s2: 2 newer ready snapshots of its claim exist (maxCount)\n"))
-	p.Expect(p.ok("plan", "s", "-o", "wide")).To(ContainSubstring("  keeps:\n    pinned: it is labelled snapscheduler.backube/retention=keep\n"))
+	p.Expect(said).To(ContainSubstring("RETENTION  expires 168h, maxCount 2\n  deletes 3 snapshots now, keeps 3:\n    " + o.called("s2") + ": 2 newer ready snapshots of its claim exist (maxCount)\n"))
+	p.Expect(p.ok("plan", "s", "-o", "wide")).To(ContainSubstring("  keeps:\n    " + o.called("pinned") + ": it is labelled snapscheduler.backube/retention=keep\n"))
 	p.Expect(p.everything()).To(Equal(before))
 }
 
