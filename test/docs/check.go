@@ -136,7 +136,7 @@ func (c *checker) commands() {
 }
 
 // utilities that need no explanation.
-var utilities = []string{"grep", "sed", "date", "sleep", "cat", "eval", "diff", "echo", "cd", "export", "jq"}
+var utilities = []string{"grep", "sed", "date", "sleep", "cat", "eval", "diff", "echo", "cd", "export", "jq", "cp", "chmod"}
 
 func (c *checker) command(cmd Command, part bool) {
 	name, args := cmd.Words[0], cmd.Words[1:]
