@@ -124,6 +124,24 @@ func TestPluginPlanThatWouldFail(t *testing.T) {
 	p.Expect(o.runs("")).To(BeEmpty())
 }
 
+// A plan is of the spec as it is, also before the operator has seen an edit.
+func TestPluginPlanOfAScheduleThatWasEdited(t *testing.T) {
+	o := operate(t)
+	p := o.plugin()
+	o.claim("data")
+	o.schedule("s", `{schedule: "0 0 1 1 *"}`)
+	p.Expect(o.read("s").Status.NextSnapshotTime).NotTo(BeNil())
+	for _, in := range o.instances {
+		o.halt(in)
+	}
+	o.patch(&v1.SnapshotSchedule{}, "s", `{"spec":{"schedule":"0 * * * *"}}`)
+	plan, code := p.planOf("s")
+	p.Expect(code).To(Equal(0), plan.Message)
+	p.Expect(plan.Slots[0].Slot).To(BeTemporally("==", o.hour(0)))
+	p.Expect(plan.Claims).To(HaveLen(1))
+	p.Expect(plan.Claims[0].Snapshot).To(Equal("data-s-" + when(o.hour(0))))
+}
+
 func TestPluginPlanOfAFile(t *testing.T) {
 	o := prepare(t)
 	p := o.plugin()

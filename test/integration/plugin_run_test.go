@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -59,6 +60,9 @@ func TestPluginRun(t *testing.T) {
 	p.Expect(r.OwnerReferences[0].UID).To(Equal(o.read("s").UID))
 	p.Expect(metav1.GetControllerOf(&r)).To(BeNil(), "it is no slot of the schedule")
 
+	var printed v1.SnapshotRun
+	p.Expect(json.Unmarshal([]byte(p.ok("run", "snapshotschedule/s", "-o", "json", "--wait")), &printed)).To(Succeed(), "nothing but the object on standard output")
+	p.Expect(printed.Kind).To(Equal("SnapshotRun"))
 	p.Expect(p.ok("run", "s", "-o", "name")).To(MatchRegexp(`^snapshotrun.snapscheduler.backube/s-run-\w{5}\n$`))
 	p.Expect(p.do("run", "s").err).To(ContainSubstring("see how it goes: kubectl stillpoint -n " + o.namespace + " describe run/s-run-"))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -30,9 +31,10 @@ const (
 // errGone: the run was deleted.
 var errGone = errors.New("gone")
 
-// follow a run until done says so, and tell what it does. It returns the run as it was last seen. An error is errGone, the context's, or the API's.
-func (p *program) follow(ctx context.Context, k *kube, name string, done func(*v1.SnapshotRun) bool) (*v1.SnapshotRun, error) {
-	t := p.newTeller()
+// follow a run until done says so, and tell out what it does. It returns the run as it was last seen. An error is errGone, the context's, or the
+// API's.
+func (p *program) follow(ctx context.Context, k *kube, name string, out io.Writer, done func(*v1.SnapshotRun) bool) (*v1.SnapshotRun, error) {
+	t := p.newTeller(out)
 	defer t.clear()
 	updates := make(chan update)
 	ctx, stop := context.WithCancel(ctx)
@@ -58,7 +60,7 @@ func (p *program) follow(ctx context.Context, k *kube, name string, done func(*v
 		case <-t.ticker.C():
 			if t.run != nil && t.run.Status.Phase == "" && !warned && p.Clock.Since(begun) > unseenAfter && !recordedLate(t.run) {
 				warned = true
-				t.say(paint(p.ErrOut, yellow, "no operator has looked at the run yet: is Stillpoint running? kubectl get pods -A -l app.kubernetes.io/name=stillpoint"))
+				t.say(paint(out, yellow, "no operator has looked at the run yet: is Stillpoint running? kubectl get pods -A -l app.kubernetes.io/name=stillpoint"))
 			}
 			t.progress()
 		}
@@ -142,6 +144,7 @@ func watchFrom(ctx context.Context, k *kube, r *v1.SnapshotRun, last **v1.Snapsh
 // teller writes a story as it goes on, with a line below it that says what is waited for.
 type teller struct {
 	p        *program
+	out      io.Writer
 	terminal bool
 	ticker   interface {
 		C() <-chan time.Time
@@ -152,8 +155,8 @@ type teller struct {
 	shown string
 }
 
-func (p *program) newTeller() *teller {
-	t := &teller{p: p, terminal: printers.IsTerminal(p.Out)}
+func (p *program) newTeller(out io.Writer) *teller {
+	t := &teller{p: p, out: out, terminal: printers.IsTerminal(out)}
 	every := lineEveryElse
 	if t.terminal {
 		every = lineEveryTerminal
@@ -167,7 +170,7 @@ func (t *teller) tell(r *v1.SnapshotRun) {
 	for _, l := range t.story.Next(r) {
 		text := l.Text
 		if l.Bad {
-			text = paint(t.p.Out, red, text)
+			text = paint(t.out, red, text)
 		}
 		t.say(text)
 	}
@@ -179,7 +182,7 @@ func (t *teller) tell(r *v1.SnapshotRun) {
 // say a line that stays.
 func (t *teller) say(text string) {
 	t.erase()
-	fmt.Fprintf(t.p.Out, "%s  %s\n", t.p.Clock.Now().In(t.p.Zone).Format("15:04:05"), text)
+	fmt.Fprintf(t.out, "%s  %s\n", t.p.Clock.Now().In(t.p.Zone).Format("15:04:05"), text)
 }
 
 // progress writes what is waited for, if that is news.
@@ -194,14 +197,14 @@ func (t *teller) progress() {
 	}
 	text = words.Short(text, 78)
 	if text != t.shown {
-		fmt.Fprintf(t.p.Out, "\r\x1b[K%s", text)
+		fmt.Fprintf(t.out, "\r\x1b[K%s", text)
 		t.shown = text
 	}
 }
 
 func (t *teller) erase() {
 	if t.shown != "" {
-		fmt.Fprint(t.p.Out, "\r\x1b[K")
+		fmt.Fprint(t.out, "\r\x1b[K")
 		t.shown = ""
 	}
 }

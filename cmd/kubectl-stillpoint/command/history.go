@@ -40,7 +40,7 @@ yaml or name: the SnapshotRuns.`,
 			if err != nil {
 				return err
 			}
-			return p.showHistory(cmd.Context(), k, args[0], o)
+			return p.showHistory(cmd.Context(), k, scheduleName(args[0]), o)
 		},
 	}
 	o.addTableFlags(cmd)

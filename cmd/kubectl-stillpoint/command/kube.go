@@ -107,9 +107,17 @@ func (k *kube) key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: k.namespace, Name: name}
 }
 
+// scheduleName of an argument: kubectl's users also write kind/name.
+func scheduleName(arg string) string {
+	for _, prefix := range []string{"snapshotschedule/", "snapshotschedules/", "snapshotschedule." + v1.GroupVersion.Group + "/"} {
+		arg = strings.TrimPrefix(arg, prefix)
+	}
+	return arg
+}
+
 // schedule by name. One that does not exist is an error that names those that do.
 func (k *kube) schedule(ctx context.Context, name string) (*v1.SnapshotSchedule, error) {
-	name = strings.TrimPrefix(strings.TrimPrefix(name, "snapshotschedule/"), "snapshotschedules/")
+	name = scheduleName(name)
 	var s v1.SnapshotSchedule
 	err := k.Get(ctx, k.key(name), &s)
 	if isMissing(err) {

@@ -88,7 +88,7 @@ func (p *program) releaseSchedule(ctx context.Context, k *kube, s *v1.SnapshotSc
 	defer cancel()
 	code := ExitOK
 	for _, r := range active {
-		seen, err := p.follow(waiting, k, r.Name, func(r *v1.SnapshotRun) bool { return released(r, value) })
+		seen, err := p.follow(waiting, k, r.Name, p.Out, func(r *v1.SnapshotRun) bool { return released(r, value) })
 		if errors.Is(err, errGone) && seen != nil && released(seen, "") {
 			err = nil // completed and pruned
 		}
@@ -181,7 +181,7 @@ func (p *program) cancelRuns(ctx context.Context, k *kube, name string, o *waitO
 		if len(r.Finalizers) == 0 {
 			continue // nothing was quiesced: it is gone
 		}
-		seen, err := p.follow(waiting, k, r.Name, func(r *v1.SnapshotRun) bool { return released(r, "") })
+		seen, err := p.follow(waiting, k, r.Name, p.Out, func(r *v1.SnapshotRun) bool { return released(r, "") })
 		switch {
 		case errors.Is(err, errNotFound):
 			continue // released and gone before the first look
@@ -203,7 +203,7 @@ func (k *kube) runsOf(ctx context.Context, name string) ([]v1.SnapshotRun, error
 		}
 		return []v1.SnapshotRun{*r}, nil
 	}
-	runs, err := k.runs(ctx, name)
+	runs, err := k.runs(ctx, scheduleName(name))
 	if err == nil && len(runs) == 0 {
 		_, err = k.schedule(ctx, name) // that there is none is only said of a schedule that exists
 	}

@@ -82,7 +82,7 @@ Exit code: 0 done, 1 refused and nothing done, 3 some of the claims were made an
 			if err != nil {
 				return err
 			}
-			return p.restoreSchedule(cmd.Context(), k, strings.TrimPrefix(args[0], "snapshotschedule/"), o)
+			return p.restoreSchedule(cmd.Context(), k, scheduleName(args[0]), o)
 		},
 	}
 	p.restoreFlags(cmd, o)

@@ -104,10 +104,12 @@ func (p *program) start(ctx context.Context, k *kube, r *v1.SnapshotRun, o *runO
 	if err := k.Create(ctx, r); err != nil {
 		return fmt.Errorf("creating a SnapshotRun of schedule %s/%s: %w", r.Namespace, r.Spec.ScheduleName, err)
 	}
+	story := p.Out
 	if o.objects() {
 		if err := o.print(p.Out, runKind, false, r); err != nil {
 			return err
 		}
+		story = p.ErrOut // who reads objects reads nothing else
 	} else {
 		fmt.Fprintf(p.Out, "snapshotrun.%s/%s created\n", v1.GroupVersion.Group, r.Name)
 	}
@@ -117,7 +119,7 @@ func (p *program) start(ctx context.Context, k *kube, r *v1.SnapshotRun, o *runO
 	}
 	waiting, cancel := o.bounded(ctx)
 	defer cancel()
-	seen, err := p.follow(waiting, k, r.Name, completed)
+	seen, err := p.follow(waiting, k, r.Name, story, completed)
 	if err != nil {
 		return p.leftAlone(ctx, seen, r, err)
 	}
