@@ -138,7 +138,7 @@ func drawTable(b *picture, columns map[string]map[string]measured, y, h int) {
 }
 
 func (p *prometheus) drawGraph(b *picture, q dashboardQuery, x, y, w, h int) error {
-	lines, err := p.queryRange(q.Expr, time.Minute)
+	lines, err := p.queryRange(q.Expr, 4*time.Minute)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,9 @@ func (p *prometheus) drawGraph(b *picture, q dashboardQuery, x, y, w, h int) err
 	top := 0.0
 	for _, l := range lines {
 		for _, v := range l.values {
-			top = max(top, v)
+			if !math.IsNaN(v) {
+				top = max(top, v)
+			}
 		}
 	}
 	if top == 0 {

@@ -56,6 +56,9 @@ func TestPrometheusReadsTheOperator(t *testing.T) {
 		}, 150*time.Second, time.Second).Should(BeEmpty())
 	})
 	if file := os.Getenv("STILLPOINT_DASHBOARD_PICTURE"); file != "" {
+		w.Eventually(func() ([]measured, error) { // a few runs make a better picture
+			return p.query(`stillpoint_runs_total{schedule_namespace="` + w.ns + `", schedule_name="good", result="Succeeded"} > 4`)
+		}, "6m", "1s").ShouldNot(BeEmpty())
 		w.Expect(p.drawOverview(p.dashboardQueries(w), file)).To(Succeed())
 	}
 	t.Run("the alerts outlive the operator", func(t *testing.T) {

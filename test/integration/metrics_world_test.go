@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	. "github.com/onsi/gomega"
 	"k8s.io/utils/ptr"
@@ -112,12 +113,11 @@ func (o *operator) setting(change func()) {
 
 // once makes a write fail the first time that it is of this kind and passes the test.
 func once(err error, is func(client.Object) bool) func(client.Object) error {
-	done := false
+	var done atomic.Bool
 	return func(c client.Object) error {
-		if done || !is(c) {
+		if !is(c) || done.Swap(true) {
 			return nil
 		}
-		done = true
 		return err
 	}
 }
