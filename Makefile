@@ -58,6 +58,10 @@ verify: ## Generated files, go.mod, formatting, chart and kustomizations are as 
 integration: ## Tests against a real API server (builds it the first time: 8 minutes)
 	@$(STAGE) integration hack/integration.sh $(GO_TEST_FLAGS)
 
+.PHONY: crash
+crash: ## Let every single call of the operator fail, go unanswered or be its last, in every kind of run (a real API server)
+	@$(STAGE) crash hack/integration.sh -run TestTheOperatorFails -timeout 2h -crash.every=1 -crash.pairs=1000
+
 .PHONY: e2e
 e2e: ## Tests on the whole local cluster; starts it if it does not run, and stops only what it started (root)
 	@$(STAGE) e2e hack/e2e.sh $(GO_TEST_FLAGS)

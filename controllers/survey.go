@@ -21,8 +21,9 @@ import (
 )
 
 // surveyOnce surveys, but a run without hooks only once: its claims are listed at its beginning and not at every snapshot that changes.
+// A schedule that gets hooks meanwhile is surveyed again.
 func (r *RunReconciler) surveyOnce(ctx context.Context, o *v1.SnapshotRun, s *v1.SnapshotSchedule, mem *runMemory) (*run.Survey, error) {
-	if mem.survey != nil {
+	if mem.survey != nil && !run.HasHooks(s) {
 		return mem.survey, nil
 	}
 	survey, err := r.survey(ctx, o, s)

@@ -7,4 +7,4 @@ if ! compgen -G 'test/integration/*_test.go' >/dev/null; then
 fi
 KUBEBUILDER_ASSETS=$(go run ./test/cluster/cmd/localcluster assets)
 export KUBEBUILDER_ASSETS
-exec go test -count 1 -timeout 30m "$@" ./test/integration/...
+exec go test -count 1 -timeout 30m ./test/integration/... "$@"

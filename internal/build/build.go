@@ -6,8 +6,10 @@ package build
 var (
 	// Version as of git describe, "dev" for a program that hack/build.sh did not build.
 	Version = "dev"
-	// Commit that was built, and Date when it was made (RFC 3339, UTC): the same source makes the same program.
-	Commit, Date string
+	// Commit that was built.
+	Commit string
+	// Date of the commit (RFC 3339, UTC): the same source makes the same program.
+	Date string
 )
 
 // String is the version as people read it: "v0.1.0 (commit 0123abc, 2026-01-31T10:00:00Z)".

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,7 +129,7 @@ func TestALookThatNeverSucceedsDoesNotKeepTheRunForEver(t *testing.T) {
 // schedule's own post hooks, and the run ends.
 func TestARecordThatNobodyCanHaveWrittenIsReleasedAndNotCarriedOn(t *testing.T) {
 	active := []v1.RunPhase{v1.PhasePlanned, v1.PhasePreHooks, v1.PhaseSnapshotting, v1.PhasePostHooks}
-	all := append(active[:len(active):len(active)], v1.PhaseAwaitingReady)
+	all := slices.Concat(active, []v1.RunPhase{v1.PhaseAwaitingReady})
 	hooksFrom := func(r *v1.SnapshotRun) []*v1.PlannedHook {
 		return []*v1.PlannedHook{&r.Status.Plan.PreHooks[0], &r.Status.Plan.PostHooks[0]}
 	}

@@ -54,6 +54,14 @@ func loadOperatorImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// The builder makes a directory that the local cluster takes for its own.
+	if _, err := os.Stat("/etc/cni"); os.IsNotExist(err) {
+		t.Cleanup(func() {
+			if err := os.RemoveAll("/etc/cni"); err != nil {
+				t.Errorf("removing what the image's builder left: %v", err)
+			}
+		})
+	}
 	archive := filepath.Join(t.TempDir(), "image.tar")
 	must("make", "image", "IMAGE="+operatorImage, "BUILDER=buildah")
 	t.Cleanup(func() {

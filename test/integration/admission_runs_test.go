@@ -117,7 +117,6 @@ func writingStatus(g *guarded, t *testing.T) {
 			}},
 			{"apply", func(ctx context.Context, c client.Client) error {
 				body := `{"apiVersion":"` + v1.GroupVersion.String() + `","kind":"` + o.GetObjectKind().GroupVersionKind().Kind + `","status":` + status + `}`
-				//nolint:staticcheck // the patch is what a client sends
 				return c.Status().Patch(ctx, o.DeepCopyObject().(client.Object), client.RawPatch(types.ApplyPatchType, []byte(body)), client.FieldOwner("somebody"), client.ForceOwnership)
 			}},
 			{"update", func(ctx context.Context, c client.Client) error {

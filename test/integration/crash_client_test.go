@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
@@ -22,7 +23,7 @@ import (
 )
 
 var (
-	cacheOptions = sync.OnceValue(controllers.CacheOptions)
+	cacheOptions = sync.OnceValue(func() cache.Options { return controllers.CacheOptions() })
 	clientset    = sync.OnceValue(func() kubernetes.Interface { return kubernetes.NewForConfigOrDie(Env()) })
 )
 

@@ -264,6 +264,7 @@ func (p *process) call(what string, do func() error) error {
 	case killBefore:
 		p.dead = true
 		return errDead
+	default: // it is done first
 	}
 	err := do()
 	switch f {
@@ -272,6 +273,7 @@ func (p *process) call(what string, do func() error) error {
 	case killAfter:
 		p.dead = true
 		return errDead
+	default:
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		p.say("     %v", err)

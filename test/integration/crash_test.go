@@ -11,10 +11,11 @@ import (
 	"testing"
 )
 
-// A run of these tests with everything takes hours: make crash.
+// make crash takes every story with one fault; with -crash.full it takes hours.
 var (
 	crashFull  = flag.Bool("crash.full", false, "let every single call have its fault, and every pair of calls two")
-	crashPairs = flag.Int("crash.pairs", 100, "how many stories with two faults to take from all there are")
+	crashEvery = flag.Int("crash.every", 6, "of the stories with one fault take each one of so many; 1: all")
+	crashPairs = flag.Int("crash.pairs", 60, "how many stories with two faults to take from all there are")
 	crashSeed  = flag.Uint64("crash.seed", 1, "which stories with two faults those are")
 )
 
@@ -81,7 +82,7 @@ func (h *story) incidents(after int) []incident {
 	return all
 }
 
-// Every call fails, is carried out without an answer, and is the last that the process makes.
+// Every call (of those that -crash.every takes) fails, is carried out without an answer, and is the last that the process makes.
 func TestTheOperatorFailsAtEveryCall(t *testing.T) {
 	t.Parallel()
 	for _, p := range plots {
@@ -89,10 +90,13 @@ func TestTheOperatorFailsAtEveryCall(t *testing.T) {
 			base := tell(t, p, lag{}, nil, false)
 			all := base.incidents(0)
 			t.Logf("%d stories of %d calls", len(all), base.calls)
-			for _, i := range all {
+			for k, i := range all {
+				if k%*crashEvery != 0 && !*crashFull {
+					continue
+				}
 				t.Run(i.String(), func(t *testing.T) {
 					t.Parallel()
-					if h := tell(t, p, lag{}, map[int]fault{i.n: i.fault}, i.n%2 == 0); h.fired != 1 {
+					if h := tell(t, p, lag{}, map[int]fault{i.n: i.fault}, i.n%2 == 0); h.fired != 1 && i.n < base.calls { // the last look of all may come before or after the end
 						t.Errorf("%d faults happened: the story goes another way than the one without", h.fired)
 					}
 				})

@@ -17,7 +17,7 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
-var errLost = errors.New("the connection broke")
+var errUnanswered = errors.New("the connection broke")
 
 func TestMetricsOfARunWithHooks(t *testing.T) {
 	t.Parallel()
@@ -185,14 +185,14 @@ func TestARepeatedWriteOfAStatusIsCountedOnce(t *testing.T) {
 	for name, fault := range map[string]func(o *operator){
 		"none":                                  func(*operator) {},
 		"a completion is refused":               func(o *operator) { o.beforeWrite = once(conflict, completes) },
-		"a completion fails":                    func(o *operator) { o.beforeWrite = once(errLost, completes) },
-		"a completion's answer is lost":         func(o *operator) { o.afterWrite = once(errLost, completes) },
+		"a completion fails":                    func(o *operator) { o.beforeWrite = once(errUnanswered, completes) },
+		"a completion's answer is lost":         func(o *operator) { o.afterWrite = once(errUnanswered, completes) },
 		"a completion was done by a try before": func(o *operator) { o.afterWrite = once(conflict, completes) },
 		"a hook's end is refused":               func(o *operator) { o.beforeWrite = once(conflict, hookEnds) },
-		"a hook's end's answer is lost":         func(o *operator) { o.afterWrite = once(errLost, hookEnds) },
+		"a hook's end's answer is lost":         func(o *operator) { o.afterWrite = once(errUnanswered, hookEnds) },
 		"a missed slot is refused":              func(o *operator) { o.beforeWrite = once(conflict, noticesMissed) },
-		"a missed slot fails":                   func(o *operator) { o.beforeWrite = once(errLost, noticesMissed) },
-		"a missed slot's answer is lost":        func(o *operator) { o.afterWrite = once(errLost, noticesMissed) },
+		"a missed slot fails":                   func(o *operator) { o.beforeWrite = once(errUnanswered, noticesMissed) },
+		"a missed slot's answer is lost":        func(o *operator) { o.afterWrite = once(errUnanswered, noticesMissed) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,7 +237,7 @@ func TestASnapshotWhoseCreationWasAnsweredWithAnErrorIsCountedOnce(t *testing.T)
 				return nil
 			}
 			lost = true
-			return errLost
+			return errUnanswered
 		}
 	})
 	o.schedule("plain", hourlyOfAll)

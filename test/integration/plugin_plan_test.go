@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/command"
+	pluginof "github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/command"
 )
 
 // grant rights in the namespace to a user or a ServiceAccount.
@@ -29,10 +29,10 @@ func (o *operator) grant(name string, subject rbacv1.Subject, rules ...rbacv1.Po
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}})).To(Succeed())
 }
 
-func (p *plugin) planOf(args ...string) (command.Plan, int) {
+func (p *plugin) planOf(args ...string) (pluginof.Plan, int) {
 	p.t.Helper()
 	r := p.do(append([]string{"plan", "-o", "json"}, args...)...)
-	var plan command.Plan
+	var plan pluginof.Plan
 	p.Expect(json.Unmarshal([]byte(r.out), &plan)).To(Succeed(), r.out+r.err)
 	return plan, r.code
 }
@@ -56,14 +56,14 @@ func TestPluginPlanIsWhatTheOperatorDoes(t *testing.T) {
 	p.Expect(plan.Slots).To(HaveLen(5))
 	p.Expect(plan.Slots[0].Slot).To(BeTemporally("==", o.hour(0)))
 	p.Expect(plan.Slots[4].Slot).To(BeTemporally("==", o.hour(4)))
-	p.Expect(plan.Claims).To(Equal([]command.PlannedClaim{
+	p.Expect(plan.Claims).To(Equal([]pluginof.PlannedClaim{
 		{Claim: "data", Snapshot: "data-s-" + when(o.hour(0)), Driver: o.driver},
 		{Claim: "log", Snapshot: "log-s-" + when(o.hour(0)), Class: o.class, Driver: o.driver},
 	}))
 	p.Expect(plan.LeftOut).To(Equal([]string{"claim unbound is not bound"}))
 	p.Expect(plan.Hooks).To(HaveLen(2))
 	p.Expect(plan.Hooks[0].Containers).To(Equal([]string{o.namespace + "/db-0/db", o.namespace + "/db-1/db"}))
-	p.Expect(plan.Account.Rights).To(Equal([]command.PlannedRight{{Namespace: o.namespace, Allowed: true}}))
+	p.Expect(plan.Account.Rights).To(Equal([]pluginof.PlannedRight{{Namespace: o.namespace, Allowed: true}}))
 
 	said := p.ok("plan", "s")
 	p.Expect(said).To(ContainSubstring("A run would take 2 snapshots with 2 hooks."))
@@ -98,12 +98,12 @@ func TestPluginPlanOfRetention(t *testing.T) {
 	p.Expect(code).To(Equal(0))
 	var gone []string
 	for _, d := range plan.Retention.Delete {
-		gone = append(gone, d.Snapshot+" "+d.Rule)
+		gone = append(gone, o.nickname(d.Snapshot)+" "+d.Rule)
 	}
 	p.Expect(gone).To(Equal([]string{"s2 BeyondMaxCount", "s1 BeyondMaxCount", "s0 BeyondMaxCount"}))
 	said := p.ok("plan", "s")
-	p.Expect(said).To(ContainSubstring("RETENTION  expires 168h, maxCount 2\n  deletes 3 snapshots now, keeps 3:\n    s2: 2 newer ready snapshots of its claim exist (maxCount)\n"))
-	p.Expect(p.ok("plan", "s", "-o", "wide")).To(ContainSubstring("  keeps:\n    pinned: it is labelled snapscheduler.backube/retention=keep\n"))
+	p.Expect(said).To(ContainSubstring("RETENTION  expires 168h, maxCount 2\n  deletes 3 snapshots now, keeps 3:\n    " + o.called("s2") + ": 2 newer ready snapshots of its claim exist (maxCount)\n"))
+	p.Expect(p.ok("plan", "s", "-o", "wide")).To(ContainSubstring("  keeps:\n    " + o.called("pinned") + ": it is labelled snapscheduler.backube/retention=keep\n"))
 	p.Expect(p.everything()).To(Equal(before))
 }
 

@@ -195,12 +195,12 @@ func TestPluginRestoreIsNotDeceivedByLabels(t *testing.T) {
 		s.Labels[v1.LabelWhen] = when(p.hour(0))
 		s.Labels[v1.LabelConsistency] = v1.ConsistencyApplication
 	}
-	p.made("forged", "s", "secret", "", -time.Minute, forge)
+	forged := p.made("forged", "s", "secret", "", -time.Minute, forge).Name
 	r := p.do("restore", "s", "--dry-run")
 	p.Expect(r.code).To(Equal(0))
-	p.Expect(r.out).NotTo(ContainSubstring("forged"))
-	p.Expect(r.err).To(ContainSubstring("snapshot forged carries this run's mark and is not in its record: it is left alone"))
-	p.fails(1, "is not in its record: somebody else made it", "restore", "s", "--at", "forged")
+	p.Expect(r.out).NotTo(ContainSubstring(forged))
+	p.Expect(r.err).To(ContainSubstring("snapshot " + forged + " carries this run's mark and is not in its record: it is left alone"))
+	p.fails(1, "is not in its record: somebody else made it", "restore", "s", "--at", forged)
 	// The run's own snapshots, labelled better than they are.
 	for _, name := range []string{"data-s-" + when(p.hour(0)), "log-s-" + when(p.hour(0))} {
 		p.patch(&snapshotv1.VolumeSnapshot{}, name, fmt.Sprintf(`{"metadata":{"labels":{%q:"application"}}}`, v1.LabelConsistency))
@@ -302,7 +302,7 @@ func TestPluginRestoreNeedsTheRightToProtectTheSnapshots(t *testing.T) {
 		rbacv1.PolicyRule{APIGroups: []string{v1.GroupVersion.Group}, Resources: []string{"snapshotschedules", "snapshotruns"}, Verbs: []string{"get", "list"}},
 		rbacv1.PolicyRule{APIGroups: []string{snapshotv1.GroupName}, Resources: []string{"volumesnapshots"}, Verbs: []string{"get", "list"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: []string{"get", "list", "create"}})
-	p.ok("restore", "s", "--dry-run", "--as", "reader")
+	p.will(func() int { return p.do("restore", "s", "--dry-run", "--as", "reader").code }).Should(Equal(0)) // the rights have come
 	before := p.everything()
 	p.fails(1, "nothing was created, because a snapshot could not be protected from retention", "restore", "s", "--as", "reader")
 	p.fails(1, "you (reader) may not patch volumesnapshots.snapshot.storage.k8s.io in namespace "+p.namespace, "restore", "s", "--as", "reader")

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/command"
+	pluginof "github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/command"
 )
 
 // terminal is a real one, and what was written to it.
@@ -53,7 +53,7 @@ func (p *plugin) onTerminal(args ...string) *terminal {
 		}
 	}()
 	go func() {
-		x.code <- command.Execute(p.t.Context(), command.Options{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: tty, ErrOut: io.Discard},
+		x.code <- pluginof.Execute(p.t.Context(), pluginof.Options{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: tty, ErrOut: io.Discard},
 			Clock: operatorTime{o: p.operator}, Zone: time.UTC}, append([]string{"--kubeconfig", p.kubeconfig}, args...))
 	}()
 	return x

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
-	"github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/command"
+	pluginof "github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/command"
 )
 
 // plugin runs the kubectl plugin as a user would, in the namespace of an operator, with its clock.
@@ -72,10 +72,10 @@ func (p *plugin) do(args ...string) result {
 func (p *plugin) doUntil(ctx context.Context, args ...string) result {
 	p.t.Helper()
 	var out, err bytes.Buffer
-	code := command.Execute(ctx, command.Options{
+	code := pluginof.Execute(ctx, pluginof.Options{
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(p.stdin), Out: &out, ErrOut: &err},
 		Clock:     operatorTime{o: p.operator}, Zone: time.UTC,
-		Version: command.Version{Version: "v1.2.3", Commit: "abc", Date: "2026-03-01", Go: "go1"},
+		Version: pluginof.Version{Version: "v1.2.3", Commit: "abc", Date: "2026-03-01", Go: "go1"},
 	}, append([]string{"--kubeconfig", p.kubeconfig}, args...))
 	return result{code, out.String(), err.String()}
 }
@@ -97,8 +97,8 @@ func (p *plugin) fails(code int, saying string, args ...string) result {
 	return r
 }
 
-// running is a command line that goes on while the test does something else.
-type running struct {
+// ongoing is a command line that goes on while the test does something else.
+type ongoing struct {
 	p        *plugin
 	mu       sync.Mutex
 	out, err bytes.Buffer
@@ -107,7 +107,7 @@ type running struct {
 }
 
 type locked struct {
-	r    *running
+	r    *ongoing
 	into *bytes.Buffer
 }
 
@@ -118,12 +118,12 @@ func (l locked) Write(b []byte) (int, error) {
 }
 
 // begin a command line.
-func (p *plugin) begin(args ...string) *running {
+func (p *plugin) begin(args ...string) *ongoing {
 	p.t.Helper()
 	ctx, stop := context.WithCancel(p.t.Context())
-	r := &running{p: p, stop: stop, code: make(chan int, 1)}
+	r := &ongoing{p: p, stop: stop, code: make(chan int, 1)}
 	go func() {
-		r.code <- command.Execute(ctx, command.Options{
+		r.code <- pluginof.Execute(ctx, pluginof.Options{
 			IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: locked{r, &r.out}, ErrOut: locked{r, &r.err}},
 			Clock:     operatorTime{o: p.operator}, Zone: time.UTC,
 		}, append([]string{"--kubeconfig", p.kubeconfig}, args...))
@@ -133,14 +133,14 @@ func (p *plugin) begin(args ...string) *running {
 }
 
 // said so far, on both streams.
-func (r *running) said() string {
+func (r *ongoing) said() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.out.String() + r.err.String()
 }
 
 // end waits for the exit code.
-func (r *running) end() result {
+func (r *ongoing) end() result {
 	r.p.t.Helper()
 	var code int
 	r.p.will(func() bool {

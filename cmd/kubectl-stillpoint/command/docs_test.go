@@ -3,8 +3,6 @@
 package command
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -30,28 +28,6 @@ func parses(line string) error {
 		return err
 	}
 	return cmd.ValidateArgs(cmd.Flags().Args())
-}
-
-// Every command line in the project's documents is one that the plugin takes.
-func TestCommandLinesInDocuments(t *testing.T) {
-	g := NewWithT(t)
-	files, err := filepath.Glob("../../../docs/*.md")
-	g.Expect(err).NotTo(HaveOccurred())
-	n := 0
-	for _, name := range append(files, "../../../README.md", "../../../CONTRIBUTING.md") {
-		text, err := os.ReadFile(name)
-		g.Expect(err).NotTo(HaveOccurred())
-		for _, m := range shown.FindAllStringSubmatch(string(text), -1) {
-			if strings.Contains(m[1], "[") || strings.Contains(m[1], "...") || strings.TrimSpace(m[1]) == "" {
-				continue // how it is used, not a use of it
-			}
-			n++
-			if err := parses(m[1]); err != nil {
-				t.Errorf("%s: kubectl stillpoint %s: %v", name, m[1], err)
-			}
-		}
-	}
-	g.Expect(n).To(BeNumerically(">", 30))
 }
 
 // Every command says what it does, takes no flag that it does not document, and completes or refuses its arguments.

@@ -39,7 +39,7 @@ Exit code: 0 it would run, 2 the run would fail before it quiesces anything, 4 i
 nothing to do, 1 the plan could not be made.`,
 		Example: `  kubectl stillpoint plan hourly
   kubectl stillpoint plan -f schedule.yaml -n shop`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if (o.file == "") == (len(args) == 0) || len(args) > 1 {
 				return errors.New("kubectl stillpoint plan needs the name of a schedule, or -f FILE")
 			}
@@ -91,7 +91,7 @@ func (p *program) toPlan(ctx context.Context, k *kube, o *planOptions, args []st
 	}
 	s, report, err := lint.Schedule(ctx, files[0], lint.Options{Namespace: k.namespace, Now: p.Clock.Now()})
 	if report != nil && len(report.Findings) > 0 {
-		report.Text(p.ErrOut, func(l lint.Level, text string) string { return paint(p.ErrOut, plain, text) })
+		report.Text(p.ErrOut, func(_ lint.Level, text string) string { return paint(p.ErrOut, plain, text) })
 	}
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ import (
 	"github.com/stillpoint-operator/stillpoint/hooks"
 	"github.com/stillpoint-operator/stillpoint/internal/calendar"
 	"github.com/stillpoint-operator/stillpoint/internal/claims"
+	"github.com/stillpoint-operator/stillpoint/internal/naming"
 	"github.com/stillpoint-operator/stillpoint/internal/retention"
 	"github.com/stillpoint-operator/stillpoint/internal/run"
 	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
@@ -234,11 +235,11 @@ func (m *planner) decide(survey *run.Survey) {
 		slot = metav1.NewTime(m.Slots[0].Slot)
 	}
 	o := &v1.SnapshotRun{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.s.Namespace, Name: "plan", UID: "plan", CreationTimestamp: metav1.NewTime(m.now), Finalizers: []string{v1.FinalizerRelease},
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.s.Namespace, Name: naming.Run(m.s.Name, slot.Time), UID: "plan", CreationTimestamp: slot, Finalizers: []string{v1.FinalizerRelease},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(m.s, scheduleKind)}},
 		Spec: v1.SnapshotRunSpec{ScheduleName: m.s.Name, Slot: &slot},
 	}
-	d := run.Decide(run.Input{Now: m.now, Process: "plan", Config: run.Config{ReleaseDeadline: releaseDeadline, ReadyTimeout: readyTimeout}, Run: o, Schedule: m.s,
+	d := run.Decide(run.Input{Now: slot.Time, Process: "plan", Config: run.Config{ReleaseDeadline: releaseDeadline, ReadyTimeout: readyTimeout}, Run: o, Schedule: m.s,
 		World: run.World{Lock: run.Lock{Held: true}, Survey: survey}})
 	m.LeftOut = survey.LeftOut
 	m.Outcome = outcomePlanned

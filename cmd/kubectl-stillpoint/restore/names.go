@@ -36,7 +36,7 @@ func (n Naming) Names(claims []string) (map[string]string, error) {
 		for _, c := range claims {
 			m := ordinal(n.StatefulSet).FindStringSubmatch(c)
 			if m == nil {
-				return nil, fmt.Errorf("claim %s is not one of StatefulSet %s: its name does not end in -%s-0, -%s-1, ...", c, n.StatefulSet, n.StatefulSet, n.StatefulSet)
+				return nil, fmt.Errorf("claim %s is not one of StatefulSet %s: its name does not end in -%s-0 or another number", c, n.StatefulSet, n.StatefulSet)
 			}
 			names[c] = m[1] + "-" + n.As + "-" + m[2]
 		}

@@ -45,11 +45,12 @@ func (v View) Run(w io.Writer, r *v1.SnapshotRun) {
 	st := &r.Status
 	fmt.Fprintf(w, "Run %s of schedule %s/%s\n", r.Name, r.Namespace, r.Spec.ScheduleName)
 	state := string(st.Phase)
-	if st.Phase == v1.PhaseCompleted {
+	switch st.Phase {
+	case v1.PhaseCompleted:
 		state = Ended(r)
-	} else if st.Phase == "" {
+	case "":
 		state = "no operator has looked at it yet"
-	} else {
+	default:
 		state += ": " + PhaseMeans(r)
 	}
 	slot := "none (created by hand)"
