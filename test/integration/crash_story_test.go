@@ -85,6 +85,7 @@ type story struct {
 	reconciles int
 	trace      []string
 	complaints []string
+	over       bool // nothing that follows would tell anything
 	trails     struct { // since when a cache that trails for ever has shown nothing new
 		since      time.Time
 		reconciles int
@@ -138,7 +139,7 @@ func (h *story) complain(format string, args ...any) {
 func (h *story) play() {
 	h.begin()
 	defer func() { h.process.end() }()
-	for h.step() {
+	for !h.over && h.step() {
 		if h.reconciles > maxReconciles || h.calls > maxCalls {
 			h.complain("it does not come to rest: %d reconciles, %d calls", h.reconciles, h.calls)
 			return
@@ -229,6 +230,7 @@ func (h *story) await() {
 		h.process.enqueue(request{kindRun, owner.Name})
 	case <-time.After(soon):
 		h.complain("the pool wakes nobody")
+		h.over = true
 	}
 }
 
@@ -237,6 +239,7 @@ func (h *story) settlePool() {
 	for deadline := time.Now().Add(soon); h.underway() != h.arrived(); time.Sleep(20 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			h.complain("the pool has %d calls under way and %d have arrived", h.underway(), h.arrived())
+			h.over = true
 			return
 		}
 	}
