@@ -76,6 +76,7 @@ type story struct {
 	runsFirst bool
 	faults    map[int]fault // by number of the call
 	broken    broken
+	meddle    func() // what somebody does after each step
 
 	mu         sync.Mutex
 	calls      int
@@ -85,7 +86,7 @@ type story struct {
 	reconciles int
 	trace      []string
 	complaints []string
-	over       bool // nothing that follows would tell anything
+	over       bool     // nothing that follows would tell anything
 	trails     struct { // since when a cache that trails for ever has shown nothing new
 		since      time.Time
 		reconciles int
@@ -140,6 +141,9 @@ func (h *story) play() {
 	h.begin()
 	defer func() { h.process.end() }()
 	for !h.over && h.step() {
+		if h.meddle != nil {
+			h.meddle()
+		}
 		if h.reconciles > maxReconciles || h.calls > maxCalls {
 			h.complain("it does not come to rest: %d reconciles, %d calls", h.reconciles, h.calls)
 			return
