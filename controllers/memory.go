@@ -26,6 +26,7 @@ type memory struct {
 type runMemory struct {
 	name      types.NamespacedName
 	latest    *v1.SnapshotRun // as our last write returned it
+	gone      bool            // our last write let it go; the cache may still show it
 	survey    *run.Survey     // of a run without hooks
 	snapshots map[string]seenSnapshot
 	creates   map[string]run.CreateFailure

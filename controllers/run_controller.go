@@ -169,6 +169,9 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 	}
 	r.rebuild.Do(func() { r.rebuildLocks(ctx) })
 	mem := r.memory.of(&cached, r.Clock.Now())
+	if mem.gone {
+		return ctrl.Result{}, nil // what the cache still shows is over, and its claims are not to be taken for news
+	}
 	if mem.unanswered != nil {
 		if err := r.reportUnanswered(ctx, mem); err != nil {
 			return ctrl.Result{}, err
@@ -212,8 +215,8 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			if err != nil {
 				return ctrl.Result{}, err
 			}
-			if next == nil { // the run itself is gone
-				r.forget(cached.UID)
+			if next == nil { // the run itself is gone; it is forgotten when the cache shows that
+				mem.gone = true
 				return ctrl.Result{}, nil
 			}
 			current = next

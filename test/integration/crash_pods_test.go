@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/hooks"
 )
 
@@ -150,6 +151,9 @@ func (h *story) commandStarts() bool {
 func (c *command) begin() {
 	c.state = running
 	c.moves++
+	if !c.recorded() {
+		c.complain("%s began without a claim of its process on record", c)
+	}
 	if c.verb() == "release" {
 		return
 	}
@@ -162,6 +166,26 @@ func (c *command) begin() {
 			c.complain("%s began while %s ran", c, other)
 		}
 	}
+}
+
+// recorded: the run's newest record has a claim of this process for the command.
+func (c *command) recorded() bool {
+	r, ok := c.server.newest[objectKey{kindRun, c.runNamed(c.call.Command[1])}].(*v1.SnapshotRun)
+	if !ok {
+		return false
+	}
+	stage := v1.StagePre
+	if c.verb() == "release" {
+		stage = v1.StagePost
+	}
+	for i := range r.Status.Hooks {
+		for _, t := range r.Status.Hooks[i].Targets {
+			if r.Status.Hooks[i].Stage == stage && t.Pod == c.call.Target.Pod && t.Claim != nil && t.Claim.Process == c.process.runs.Options.Process {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // commandEnds: the first that runs does what it does.

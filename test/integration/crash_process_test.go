@@ -79,6 +79,7 @@ func (h *story) begin() {
 	p.stop = stop
 	p.pool = hooks.NewPool(podExec{p}, h.clock, hooks.Limits{})
 	go func() { p.stopped <- p.pool.Run(ctx) }()
+	p.awaitPool()
 	cl := operatorClient{p: p}
 	p.runs = &controllers.RunReconciler{Client: cl, Live: liveReader{p}, Recorder: silent{}, Clock: h.clock,
 		Hooks:   controllers.HookEngine{Pool: p.pool, Resolver: hooks.NewResolver(podsGetter{p}), Rights: hooks.NewRights(rightsClient{p: p})},
@@ -94,6 +95,19 @@ func (h *story) begin() {
 			p.enqueue(request{kind, name})
 		}
 	}
+}
+
+// awaitPool until it gives out slots. A process whose reads are all cached could be through with everything before.
+func (p *process) awaitPool() {
+	probe := hooks.Key{Run: "probe"}
+	if p.pool.Reserve(probe, hooks.Owner{}, hooks.LaneQuiesce) == hooks.Queued {
+		select {
+		case <-p.pool.Wake():
+		case <-time.After(soon):
+			p.complain("the pool gives out no slots")
+		}
+	}
+	p.pool.Forget(probe.Run)
 }
 
 // silent sends no events: they are not what a story is about.

@@ -76,6 +76,7 @@ type story struct {
 	runsFirst bool
 	faults    map[int]fault // by number of the call
 	broken    broken
+	meddle    func() // what somebody does after each step
 
 	mu         sync.Mutex
 	calls      int
@@ -85,6 +86,7 @@ type story struct {
 	reconciles int
 	trace      []string
 	complaints []string
+	over       bool     // nothing that follows would tell anything
 	trails     struct { // since when a cache that trails for ever has shown nothing new
 		since      time.Time
 		reconciles int
@@ -138,7 +140,10 @@ func (h *story) complain(format string, args ...any) {
 func (h *story) play() {
 	h.begin()
 	defer func() { h.process.end() }()
-	for h.step() {
+	for !h.over && h.step() {
+		if h.meddle != nil {
+			h.meddle()
+		}
 		if h.reconciles > maxReconciles || h.calls > maxCalls {
 			h.complain("it does not come to rest: %d reconciles, %d calls", h.reconciles, h.calls)
 			return
@@ -229,6 +234,7 @@ func (h *story) await() {
 		h.process.enqueue(request{kindRun, owner.Name})
 	case <-time.After(soon):
 		h.complain("the pool wakes nobody")
+		h.over = true
 	}
 }
 
@@ -237,6 +243,7 @@ func (h *story) settlePool() {
 	for deadline := time.Now().Add(soon); h.underway() != h.arrived(); time.Sleep(20 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			h.complain("the pool has %d calls under way and %d have arrived", h.underway(), h.arrived())
+			h.over = true
 			return
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
 // make crash takes every story with one fault; with -crash.full it takes hours.
@@ -26,13 +28,19 @@ func tell(t *testing.T, p plot, l lag, faults map[int]fault, runsFirst bool) *st
 	h.faults, h.runsFirst = faults, runsFirst
 	h.play()
 	h.judge()
+	h.report(t)
+	return h
+}
+
+// report what is wrong with the story, if anything is.
+func (h *story) report(t *testing.T) {
+	t.Helper()
 	for _, c := range h.complaints {
 		t.Error(c)
 	}
 	if t.Failed() {
 		t.Log("what happened:\n" + strings.Join(h.trace, "\n"))
 	}
-	return h
 }
 
 // Nothing fails: the plot is what the other stories are measured by, and another look at its end has nothing to do.
@@ -221,6 +229,42 @@ func TestTheCacheTrailsBehindADeadOperator(t *testing.T) {
 					tell(t, p, l, map[int]fault{n: killAfter}, n%2 == 0)
 				})
 			}
+		}
+	}
+}
+
+// A run is deleted while its application is quiesced. It is released, goes, and the cache still shows it as it was: nothing is done for it
+// any more, its pods may be another run's by now.
+func TestNothingIsDoneForARunThatIsGone(t *testing.T) {
+	t.Parallel()
+	p := plots[1]
+	for _, phase := range []v1.RunPhase{v1.PhasePreHooks, v1.PhaseSnapshotting, v1.PhasePostHooks} {
+		for _, l := range append(lags(), lag{}) {
+			if l.kind == kindSchedule {
+				continue // a schedule that does not see its own slot taken makes the run anew, with another UID
+			}
+			t.Run(fmt.Sprintf("%s/%s", phase, l), func(t *testing.T) {
+				t.Parallel()
+				h := newStory(t, p, l)
+				name := h.runNamed("hourly")
+				deleted := false
+				h.meddle = func() {
+					r, ok := h.server.newest[objectKey{kindRun, name}].(*v1.SnapshotRun)
+					if deleted || !ok || r.Status.Phase != phase {
+						return
+					}
+					deleted = true
+					if err := h.server.Delete(t.Context(), r.DeepCopy()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h.play()
+				h.judgePods()
+				if !deleted || h.server.newest[objectKey{kindRun, name}] != nil {
+					h.complain("the run was deleted: %t, and it is still there", deleted)
+				}
+				h.report(t)
+			})
 		}
 	}
 }
