@@ -37,7 +37,7 @@ tidy: ## go mod tidy
 ##@ Tests
 
 .PHONY: test
-test: check integration e2e ## Everything: check, integration, e2e (the first time about 30 minutes, most of it building the cluster)
+test: check fuzz-short integration e2e ## Everything: check, a little fuzzing, integration, e2e (the first time about 30 minutes, most of it building the cluster)
 
 .PHONY: check
 check: unit lint verify ## The fast part: unit, lint, verify (under 5 minutes once the tools are built)
@@ -69,6 +69,14 @@ e2e: ## Tests on the whole local cluster; starts it if it does not run, and stop
 .PHONY: explore
 explore: ## Walk the state machine's histories with one fault more than make unit does (minutes)
 	go test -count 1 -timeout 2h -v -run 'TestExplore$$' ./internal/run/ -explore 1
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (default 1m each); what one finds is kept below its testdata/fuzz
+	@$(STAGE) fuzz hack/fuzz.sh
+
+.PHONY: fuzz-short
+fuzz-short: ## Every fuzz target for a moment, all together less than a minute: a part of make test
+	@$(STAGE) fuzz-short hack/fuzz.sh total:40s
 
 .PHONY: cluster-test
 cluster-test: ## Tests of the local cluster itself: they kill and freeze its parts (root)

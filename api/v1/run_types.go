@@ -388,6 +388,10 @@ type SnapshotStatus struct {
 	ClaimUID types.UID `json:"claimUID"`
 	// name of the VolumeSnapshot.
 	Name string `json:"name"`
+	// uid of the VolumeSnapshot whose cut was seen. Another one under its name is not this one.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+
 	// className is its VolumeSnapshotClass.
 	// +optional
 	ClassName string `json:"className,omitempty"`
@@ -399,7 +403,7 @@ type SnapshotStatus struct {
 	// cutSeenTime is when the operator saw that it was cut.
 	// +optional
 	CutSeenTime *metav1.MicroTime `json:"cutSeenTime,omitempty"`
-	// cutBeforeRelease: the cut was seen before the release began.
+	// cutBeforeRelease: the cut was seen before the release began, and within maxQuiesceSeconds.
 	// +optional
 	CutBeforeRelease bool `json:"cutBeforeRelease,omitempty"`
 	// creationTime is the storage's time of the cut.

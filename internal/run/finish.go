@@ -146,8 +146,9 @@ func (m *machine) unreleasedHold() bool {
 			continue
 		}
 		for i := range s.status.Targets {
-			// It quiesces before it says that it is ready: one whose end is unknown may have.
-			if t := &s.status.Targets[i]; (t.HeldTime != nil || t.UnknownUntil != nil) && !targetSucceeded(t) {
+			// It quiesces before it says that it is ready: one whose end is unknown may have. One that was lost had said so.
+			t := &s.status.Targets[i]
+			if held := t.HeldTime != nil || t.UnknownUntil != nil || t.Reason == v1.ReasonHoldLost; held && !targetSucceeded(t) {
 				return true
 			}
 		}
@@ -205,8 +206,8 @@ func (m *machine) awaitingReady() {
 }
 
 func (m *machine) gone(s *v1.SnapshotStatus) bool {
-	seen, ok := m.World.Snapshots[s.Name]
-	return !ok || m.foreign(seen) || seen.Terminating
+	seen, ok := m.own(s)
+	return !ok || seen.Terminating
 }
 
 // labelOwed: the snapshot may be called consistent and is not yet labelled so.
@@ -223,7 +224,7 @@ func (m *machine) finish() {
 	ready := 0
 	for i := range st.Snapshots {
 		s := &st.Snapshots[i]
-		if seen, ok := m.World.Snapshots[s.Name]; ok && !m.foreign(seen) {
+		if seen, ok := m.own(s); ok {
 			s.Consistency = seen.Consistency
 		}
 		if s.State == v1.SnapshotReady {

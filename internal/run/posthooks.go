@@ -25,30 +25,38 @@ func (m *machine) runPostHooks() {
 	}
 	m.merge()
 	deadline := rel.PassTime.Add(time.Duration(m.st.Plan.ReleaseDeadlineSeconds) * time.Second)
-	ended := true
+	// A look that fails holds the later hooks up for a while, and the end until the deadline.
+	looked, over := rel.Looked || !m.Now.Before(rel.PassTime.Add(LookPatience)), rel.Looked || !m.Now.Before(deadline)
+	ended, blocked := true, false
 	for _, s := range m.postSteps() {
 		if hookEnded(s.status) {
 			continue
 		}
-		if s.index > 0 && !rel.Looked {
-			ended = false
-			break
+		if blocked = blocked || (s.index > 0 && !looked && !over); blocked {
+			m.goOn(s)
+		} else {
+			blocked = !m.runPostHook(s, deadline)
 		}
-		tried := m.runPostHook(s, deadline)
 		ended = ended && hookEnded(s.status)
-		if !tried {
-			ended = false
-			break
-		}
 	}
 	// A look that fails until the deadline must not keep the run for ever.
-	if ended && (rel.Looked || m.due(deadline)) {
+	if ended && over {
 		m.endPass()
 		return
 	}
 	m.sayWaits()
 	if !rel.Looked && !m.changed && m.World.Look == nil {
 		m.wakeAt(m.Now.Add(LookInterval)) // the look failed: again
+	}
+}
+
+// goOn with what a later hook has begun, although an earlier one has to be tried, or pods to be looked up, first. No look is taken as long as
+// an attempt is claimed and not started.
+func (m *machine) goOn(s step) {
+	for i := range s.status.Targets {
+		if t := &s.status.Targets[i]; t.Claim != nil {
+			m.advanceClaimed(s, t)
+		}
 	}
 }
 
@@ -176,6 +184,9 @@ func (m *machine) leftOut(p v1.ExecutionPolicy) string {
 
 func (m *machine) giveUp(s step) {
 	last := "it was not tried: no pod was found"
+	if !m.st.Release.Looked {
+		last = "the pods could not be looked up"
+	}
 	for i := range s.status.Targets {
 		t := &s.status.Targets[i]
 		t.NextAttemptTime = nil
@@ -242,20 +253,44 @@ func Lingers(r *v1.SnapshotRun, now time.Time) bool {
 	return phaseOf(r) == v1.PhaseAwaitingReady && now.Before(lingers(r, &r.Status))
 }
 
-// beginPass runs the post hooks once more, in the targets of the pass before that still exist.
+// beginPass runs the post hooks once more, in the targets of the pass before that still exist. Pods that went away and have none in their
+// place are still waited for.
 func (m *machine) beginPass() {
 	var entries []v1.HookStatus
 	for _, s := range m.postSteps() {
-		e := v1.HookStatus{Stage: v1.StagePost, Name: s.plan.Name, Pass: m.st.Release.Pass + 1}
-		for _, t := range s.status.Targets {
-			if !t.Gone {
-				e.Targets = append(e.Targets, v1.TargetStatus{Namespace: t.Namespace, Pod: t.Pod, PodUID: t.PodUID, Container: t.Container,
-					ContainerID: t.ContainerID, RestartCount: t.RestartCount})
+		e := v1.HookStatus{Stage: v1.StagePost, Name: s.plan.Name, Pass: m.st.Release.Pass + 1, Targets: m.missing(s)}
+		for i := range s.status.Targets {
+			if t := &s.status.Targets[i]; !t.Gone {
+				e.Targets = append(e.Targets, afresh(t))
 			}
 		}
 		entries = append(entries, e)
 	}
 	m.nextPass(entries)
+}
+
+// missing are the pods that went away and have none in their place, as targets of another pass.
+func (m *machine) missing(s step) []v1.TargetStatus {
+	var out []v1.TargetStatus
+	short := m.shortage(s)
+	for i := range s.status.Targets {
+		if t := &s.status.Targets[i]; t.Gone && len(out) < short {
+			out = append(out, away(t))
+		}
+	}
+	return out
+}
+
+// afresh is a target in which nothing was tried yet.
+func afresh(t *v1.TargetStatus) v1.TargetStatus {
+	return v1.TargetStatus{Namespace: t.Namespace, Pod: t.Pod, PodUID: t.PodUID, Container: t.Container, ContainerID: t.ContainerID, RestartCount: t.RestartCount}
+}
+
+// away is a target whose pod counts as gone unless the look finds it.
+func away(t *v1.TargetStatus) v1.TargetStatus {
+	a := afresh(t)
+	a.Gone, a.Reason, a.Message = true, v1.ReasonPodNotFound, "the pod no longer exists"
+	return a
 }
 
 func (m *machine) nextPass(entries []v1.HookStatus) {
@@ -276,14 +311,9 @@ func (m *machine) reserveRelease() {
 	if len(m.effects) > 0 {
 		return
 	}
-	for i := range m.st.Hooks {
-		h := &m.st.Hooks[i]
-		if h.Stage != v1.StagePost {
-			continue
-		}
-		s := step{status: h, plan: &m.st.Plan.PostHooks[0]}
-		for j := range h.Targets {
-			if key := s.key(&h.Targets[j], 1); m.World.Exec[key].State == ExecUnknown {
+	for _, s := range m.steps(v1.StagePost, 1, m.st.Plan.PostHooks) {
+		for j := range s.status.Targets {
+			if key := s.key(&s.status.Targets[j], 1); m.World.Exec[key].State == ExecUnknown {
 				m.act(ReserveExec{Key: key})
 			}
 		}
@@ -303,6 +333,10 @@ func (m *machine) merge() {
 			continue
 		}
 		live := 0
+		var back []v1.TargetStatus
+		if first {
+			back = m.takeBack(s, look)
+		}
 		for i := range s.status.Targets {
 			t := &s.status.Targets[i]
 			if first && t.Claim == nil && !look.Existing[t.PodUID] && !t.Gone && !targetSucceeded(t) {
@@ -321,7 +355,7 @@ func (m *machine) merge() {
 				continue
 			}
 			joined := newTarget(n)
-			joined.Joined = true
+			joined.Joined = !has(back, n.UID, n.Container)
 			s.status.Targets = append(s.status.Targets, joined)
 			live++
 			m.changed = true
@@ -334,6 +368,21 @@ func (m *machine) merge() {
 			m.compareTargets(look)
 		}
 	}
+}
+
+// takeBack removes targets that were taken for gone and whose pods exist, and returns them: those that match now come back as what they were.
+func (m *machine) takeBack(s step, look *Look) []v1.TargetStatus {
+	var back, rest []v1.TargetStatus
+	for _, t := range s.status.Targets {
+		if t.Gone && look.Existing[t.PodUID] {
+			back = append(back, t)
+			m.changed = true
+			continue
+		}
+		rest = append(rest, t)
+	}
+	s.status.Targets = rest
+	return back
 }
 
 func has(list []v1.TargetStatus, uid types.UID, container string) bool {

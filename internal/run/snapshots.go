@@ -103,6 +103,13 @@ func (m *machine) foreign(s Snapshot) bool {
 	return s.Foreign || (m.hooked() && s.Consistency == "")
 }
 
+// own is what exists of a snapshot of the run. What was cut and then deleted does not exist any more, even if the name does: a process that
+// read an old record of the run may have created it once more.
+func (m *machine) own(s *v1.SnapshotStatus) (Snapshot, bool) {
+	seen, ok := m.World.Snapshots[s.Name]
+	return seen, ok && !m.foreign(seen) && (s.UID == "" || s.UID == seen.UID)
+}
+
 // rename a snapshot whose name belongs to something else, once.
 func (m *machine) rename(s *v1.SnapshotStatus) {
 	m.changed = true
@@ -146,14 +153,15 @@ func (m *machine) observeSnapshots() {
 		if s.State == v1.SnapshotFailed || s.State == v1.SnapshotReady {
 			continue
 		}
-		seen, ok := m.World.Snapshots[s.Name]
-		if !ok || m.foreign(seen) {
+		seen, ok := m.own(s)
+		if !ok {
 			continue
 		}
 		s.Consistency = seen.Consistency
 		s.Message = clean(seen.Error, maxSnapshotMessage)
 		if seen.Cut && s.State == v1.SnapshotPending {
 			s.State = v1.SnapshotCut
+			s.UID = seen.UID
 			s.CutSeenTime = m.now()
 			if seen.CreationTime != nil {
 				t := metav1.NewTime(*seen.CreationTime)

@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +48,8 @@ func unsound(r *v1.SnapshotRun) string {
 		return "it has no release"
 	case st.Plan.Version != JournalVersion:
 		return ""
+	case !slices.Contains(phases, phase):
+		return "there is no such phase"
 	case phase == v1.PhaseAwaitingReady && hasPlannedHooks(st) && (st.Release == nil || st.ReleasedTime == nil):
 		return "it awaits snapshots, and its release is not over"
 	case st.Release != nil && st.Release.Pass < 1:
@@ -65,6 +68,9 @@ func unsound(r *v1.SnapshotRun) string {
 	}
 	return ""
 }
+
+// phases that this version knows.
+var phases = []v1.RunPhase{v1.PhasePending, v1.PhasePlanned, v1.PhasePreHooks, v1.PhaseSnapshotting, v1.PhasePostHooks, v1.PhaseAwaitingReady, v1.PhaseCompleted}
 
 func hasPlannedHooks(st *v1.SnapshotRunStatus) bool {
 	return len(st.Plan.PreHooks)+len(st.Plan.PostHooks) > 0
