@@ -266,6 +266,9 @@ type ReleaseStatus struct {
 	// nextPassTime is when the next pass begins: when every pre hook whose end is unknown has run out of its own time, and 30 s.
 	// +optional
 	NextPassTime *metav1.MicroTime `json:"nextPassTime,omitempty"`
+	// unknownUntil is how long a command of an earlier pass, of which hooks tells nothing any more, may still be running.
+	// +optional
+	UnknownUntil *metav1.MicroTime `json:"unknownUntil,omitempty"`
 	// requested is the value of the annotation snapscheduler.backube/release that was acted on.
 	// +optional
 	Requested string `json:"requested,omitempty"`
@@ -391,7 +394,6 @@ type SnapshotStatus struct {
 	// uid of the VolumeSnapshot whose cut was seen. Another one under its name is not this one.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
-
 	// className is its VolumeSnapshotClass.
 	// +optional
 	ClassName string `json:"className,omitempty"`

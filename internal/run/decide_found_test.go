@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
@@ -255,6 +256,27 @@ func TestADamagedRecordIsReleased(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Pods were looked up by the selectors of a forged record, when it is found to be forged: the schedule's own post hooks must not run there, and
+// must not be taken for done in the pods that matter.
+func TestALookForAForgedRecordIsNotBelieved(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.forged = true
+	w.carry(v1.PhasePostHooks)
+	w.run.Status.Plan.SnapshotTimeoutSeconds = 0
+	in := w.input()
+	in.World.Look = &Look{Existing: map[types.UID]bool{"w": true},
+		Post: []HookTargets{{Targets: []Target{{Namespace: "shop", Pod: "web-0", UID: "w", Container: "c", ContainerID: "cw"}}}}}
+	d := Decide(in)
+	g.Expect(d.Anew).To(BeTrue())
+	g.Expect(d.Persist.Release.Looked).To(BeFalse())
+	w.persist(d.Persist)
+	w.exec, w.starts = map[ExecKey]*Exec{}, map[ExecKey]int{}
+	w.finish()
+	g.Expect(w.started[len(w.started)-2:]).To(ConsistOf("Post/release/db-0#1", "Post/release/db-1#1"))
+	g.Expect(w.started).NotTo(ContainElement(ContainSubstring("web-0")))
 }
 
 // A survey that was taken for other hooks, before the schedule was edited, is not planned with.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
@@ -60,6 +62,10 @@ func checkDecided(t *testing.T, given, in Input, d Decision) {
 	if d.Persist == nil {
 		return
 	}
+	if d.Anew && from != v1.PhasePending { // the record was forged: its release begins, wherever it said that it was
+		checkDistrusted(t, in, d.Persist)
+		return
+	}
 	if from == v1.PhaseCompleted {
 		t.Fatal("the record of a completed run is changed (I3)")
 	}
@@ -82,5 +88,31 @@ func checkDecided(t *testing.T, given, in Input, d Decision) {
 	}
 	if ended < len(d.Persist.Plan.PostHooks) {
 		t.Fatalf("the release is over and %d of %d post hooks have ended (I2)", ended, len(d.Persist.Plan.PostHooks))
+	}
+}
+
+// checkDistrusted: in the place of a record that cannot be carried on stands one that can, and nothing of what the old one said.
+func checkDistrusted(t *testing.T, in Input, st *v1.SnapshotRunStatus) {
+	t.Helper()
+	r := &v1.SnapshotRun{ObjectMeta: in.Run.ObjectMeta, Spec: in.Run.Spec, Status: *st}
+	if why := unsound(r); why != "" {
+		t.Fatalf("a forged record is replaced by one that cannot be carried on either: %s", why)
+	}
+	if !meta.IsStatusConditionTrue(st.Conditions, v1.ConditionMayBeQuiesced) {
+		t.Fatal("a forged record is replaced, and nobody says that the application may be quiesced")
+	}
+	var planned []v1.PlannedHook
+	if in.Schedule != nil {
+		if _, post, err := PlanHooks(in.Schedule, in.Config.Hooks); err == nil {
+			planned = post
+		}
+	}
+	if !reflect.DeepEqual(planned, st.Plan.PostHooks) || len(st.Plan.PreHooks)+len(st.Snapshots) > 0 {
+		t.Fatalf("a forged record is replaced by one with other hooks than the schedule's: %+v", st.Plan)
+	}
+	for i := range st.Hooks {
+		if len(st.Hooks[i].Targets) > 0 {
+			t.Fatalf("a forged record's targets are carried on: %+v", st.Hooks[i])
+		}
 	}
 }

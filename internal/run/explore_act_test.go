@@ -201,6 +201,9 @@ func (x *explorer) checkDropLock(c *node, r *v1.SnapshotRun) {
 	if !in(r, v1.PhaseAwaitingReady, v1.PhaseCompleted) {
 		x.fail(c, "the lock was given back in phase %s (I1)", phaseOf(r))
 	}
+	if c.Now.Before(c.Posts) && ModeOf(r) != v1.RunRelease {
+		x.fail(c, "the lock was given back while a post hook of unknown end may be running")
+	}
 }
 
 func (x *explorer) checkCreate(c *node, r *v1.SnapshotRun, e CreateSnapshot) {

@@ -106,7 +106,7 @@ func (d *digest) status(st *v1.SnapshotRunStatus) {
 		d.number(int(r.Pass))
 		d.text(r.Reason, r.Requested)
 		d.flag(r.Looked, r.BestEffort)
-		d.micro(&r.PassTime, r.NextPassTime)
+		d.micro(&r.PassTime, r.NextPassTime, r.UnknownUntil)
 	}
 	if st.Phase != v1.PhaseCompleted && (st.Release == nil || st.Release.NextPassTime == nil) { // else it names a time
 		d.text(st.Message)
@@ -186,6 +186,9 @@ func (n *node) digest() uint64 {
 	for _, volume := range slices.Sorted(maps.Keys(n.Loose)) {
 		d.text(volume)
 		d.at(n.Loose[volume])
+	}
+	if n.Posts.After(n.Now) {
+		d.at(n.Posts)
 	}
 	d.text(slices.Sorted(maps.Keys(n.Broken))...)
 	for _, list := range [][]Target{n.Pods, n.Away} {

@@ -53,11 +53,12 @@ func (x *explorer) crash(n *node, downtime time.Duration) {
 		}
 	}
 	c.Exec, c.Ends, c.Creates = map[ExecKey]Exec{}, map[ExecKey]time.Time{}, map[string]CreateFailure{}
-	c.Lock = Active(n.Run)
+	c.Lock = Active(n.Run) || Lingers(n.Run, c.Now)
 	if downtime > 0 {
 		c.trace.what += " and nobody runs for " + downtime.String()
 		c.Now = n.Now.Add(downtime)
 		c.Up = c.Now
+		c.Lock = Active(n.Run) || Lingers(n.Run, c.Now)
 		for volume := range c.Loose { // it has long run
 			d := c.clone("the loose command freezes " + volume)
 			d.Frozen[volume] = true

@@ -37,7 +37,9 @@ type node struct {
 
 	Frozen map[string]bool // by volume: the application is quiesced, really
 	// Loose commands whose end nobody will report: they may still freeze the volume until the time is over.
-	Loose  map[string]time.Time
+	Loose map[string]time.Time
+	// Posts: until when a post hook whose end nobody saw may still be running.
+	Posts  time.Time
 	Broken map[string]bool // by volume: post hooks fail there, for good
 	Pods   []Target        // the container's name says which hooks match: see matches
 	Away   []Target        // pods that went away and may come back
@@ -200,11 +202,13 @@ func (n *node) quiesced() bool {
 	return true
 }
 
-// loosen a command whose end nobody will report. A pre hook may freeze its pod as long as its own timeout runs.
+// loosen a command whose end nobody will report. A pre hook may freeze its pod as long as its own timeout runs, a post hook release it.
 func (n *node) loosen(k ExecKey) {
-	if k.Stage == v1.StagePre {
-		n.Loose[volumeOf(podOf(k))] = n.Now.Add(exploreTimeout)
+	if k.Stage == v1.StagePost {
+		n.Posts = n.Now.Add(exploreTimeout)
+		return
 	}
+	n.Loose[volumeOf(podOf(k))] = n.Now.Add(exploreTimeout)
 }
 
 // lose the end of a command that was started. One that ran out of its time may be repeated, any other may not.

@@ -225,18 +225,30 @@ func (m *machine) endPass() {
 
 // unknownUntil is when no command of a stage whose end is unknown can still be running, and a grace is over; zero if there is none.
 func unknownUntil(st *v1.SnapshotRunStatus, stage v1.HookStage) time.Time {
-	var until time.Time
+	var until *metav1.MicroTime
+	if stage == v1.StagePost && st.Release != nil {
+		until = st.Release.UnknownUntil
+	}
 	for i := range st.Hooks {
 		if st.Hooks[i].Stage != stage {
 			continue
 		}
 		for j := range st.Hooks[i].Targets {
-			if u := st.Hooks[i].Targets[j].UnknownUntil; u != nil && u.Add(ReleaseGrace).After(until) {
-				until = u.Add(ReleaseGrace)
-			}
+			until = latest(until, st.Hooks[i].Targets[j].UnknownUntil)
 		}
 	}
-	return until
+	if until == nil {
+		return time.Time{}
+	}
+	return until.Add(ReleaseGrace)
+}
+
+// latest of two times; nil is before every other.
+func latest(a, b *metav1.MicroTime) *metav1.MicroTime {
+	if a == nil || (b != nil && a.Before(b)) {
+		return b
+	}
+	return a
 }
 
 // lingers until then: a post hook whose end is unknown may still be running. It does this run no harm, and would release an application that
@@ -300,9 +312,17 @@ func (m *machine) nextPass(entries []v1.HookStatus) {
 	m.st.Release.Looked = false
 	m.st.Release.NextPassTime = nil
 	// The record stays bounded however often a release is repeated: the first pass and the last two are kept.
-	m.st.Hooks = slices.DeleteFunc(m.st.Hooks, func(h v1.HookStatus) bool {
+	forgotten := func(h v1.HookStatus) bool {
 		return h.Stage == v1.StagePost && h.Pass > 1 && h.Pass < m.st.Release.Pass-1
-	})
+	}
+	for i := range m.st.Hooks {
+		if h := &m.st.Hooks[i]; forgotten(*h) {
+			for j := range h.Targets {
+				m.st.Release.UnknownUntil = latest(m.st.Release.UnknownUntil, h.Targets[j].UnknownUntil)
+			}
+		}
+	}
+	m.st.Hooks = slices.DeleteFunc(m.st.Hooks, forgotten)
 	m.st.Hooks = append(m.st.Hooks, entries...)
 }
 
@@ -311,13 +331,15 @@ func (m *machine) reserveRelease() {
 	if len(m.effects) > 0 {
 		return
 	}
-	for _, s := range m.steps(v1.StagePost, 1, m.st.Plan.PostHooks) {
-		for j := range s.status.Targets {
-			if key := s.key(&s.status.Targets[j], 1); m.World.Exec[key].State == ExecUnknown {
-				m.act(ReserveExec{Key: key})
-			}
-		}
+	steps := m.steps(v1.StagePost, 1, m.st.Plan.PostHooks)
+	if len(steps) == 0 {
 		return
+	}
+	first := steps[0]
+	for i := range first.status.Targets {
+		if key := first.key(&first.status.Targets[i], 1); m.World.Exec[key].State == ExecUnknown {
+			m.act(ReserveExec{Key: key})
+		}
 	}
 }
 
@@ -370,11 +392,12 @@ func (m *machine) merge() {
 	}
 }
 
-// takeBack removes targets that were taken for gone and whose pods exist, and returns them: those that match now come back as what they were.
+// takeBack removes targets that counted as gone from the beginning of the pass and whose pods exist, and returns them: those that match now come
+// back as what they were.
 func (m *machine) takeBack(s step, look *Look) []v1.TargetStatus {
 	var back, rest []v1.TargetStatus
 	for _, t := range s.status.Targets {
-		if t.Gone && look.Existing[t.PodUID] {
+		if t.Gone && t.Attempts == 0 && look.Existing[t.PodUID] {
 			back = append(back, t)
 			m.changed = true
 			continue

@@ -166,7 +166,7 @@ func (m *machine) untimely() string {
 	}
 	st, limit := m.st, m.Now.Add(maxAhead)
 	late := func(t *metav1.MicroTime) bool { return t != nil && t.After(limit) }
-	bad := late(st.QuiescedTime) || late(st.SnapshottingTime) || (st.Release != nil && (late(&st.Release.PassTime) || late(st.Release.NextPassTime)))
+	bad := late(st.QuiescedTime) || late(st.SnapshottingTime) || (st.Release != nil && (late(&st.Release.PassTime) || late(st.Release.NextPassTime) || late(st.Release.UnknownUntil)))
 	for i := range st.Hooks {
 		for j := range st.Hooks[i].Targets {
 			t := &st.Hooks[i].Targets[j]
@@ -183,6 +183,7 @@ func (m *machine) untimely() string {
 // post hooks that the schedule has now are run: they are what can be believed.
 func (m *machine) distrust(why string) {
 	m.changed, m.anew = true, true
+	m.World.Look, m.World.Exec = nil, nil // they are of what the record said
 	message := "the run's record was not written by the operator (" + why + "); nothing of it is carried on"
 	m.st = &v1.SnapshotRunStatus{StartTime: m.now(), QuiescedTime: m.now()}
 	var post []v1.PlannedHook

@@ -36,6 +36,9 @@ func pick[T any](s *source, list ...T) T { return list[s.n(len(list))] }
 // text is one of few, so that names meet.
 func (s *source) text() string { return pick(s, "", "a", "b", "c") }
 
+// name is one that the API server accepts. What it shows of the world has such names; a record may have any.
+func (s *source) name() string { return pick(s, "a", "b", "c") }
+
 func (s *source) time() time.Time {
 	return begin.Add(pick(s, 0, -time.Second, -time.Minute, -time.Hour, time.Second, time.Minute, time.Hour, -1000*time.Hour, 1000*time.Hour))
 }
@@ -121,7 +124,7 @@ func (s *source) status() v1.SnapshotRunStatus {
 }
 
 func (s *source) target() Target {
-	return Target{Namespace: "shop", Pod: s.text(), UID: types.UID(s.text()), Container: "c", ContainerID: s.text(), RestartCount: int32(s.n(2)), Terminating: s.rarely()}
+	return Target{Namespace: "shop", Pod: s.name(), UID: types.UID(s.name()), Container: "c", ContainerID: s.text(), RestartCount: int32(s.n(2)), Terminating: s.rarely()}
 }
 
 func (s *source) hookTargets(n int) []HookTargets {
@@ -188,7 +191,7 @@ func (s *source) input() Input {
 	if s.yes() {
 		w.Survey = &Survey{Pre: s.hookTargets(s.n(4)), Post: s.hookTargets(s.n(4))}
 		for range s.n(3) {
-			w.Survey.Claims = append(w.Survey.Claims, Claim{Name: s.text(), UID: types.UID(s.text())})
+			w.Survey.Claims = append(w.Survey.Claims, Claim{Name: s.name(), UID: types.UID(s.name())})
 		}
 	}
 	w.Snapshots, w.Creates, w.Exec = map[string]Snapshot{}, map[string]CreateFailure{}, map[ExecKey]Exec{}
