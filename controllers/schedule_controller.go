@@ -50,6 +50,8 @@ type ScheduleReconciler struct {
 	Options ScheduleOptions
 	// Draining: no further run is started.
 	Draining func() bool
+	// Lease of this process, without which nothing is done; nil: there is no leader election.
+	Lease *Lease
 }
 
 // AddIndexes registers the field indexes of both controllers.
@@ -121,6 +123,9 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	}
 	p.runs = runs.Items
 
+	if !r.Lease.Held() {
+		return ctrl.Result{RequeueAfter: repeatDelay}, nil // as in RunReconciler
+	}
 	slotErr := p.calendar(ctx)
 	p.summarise(ctx)
 	retentionErr := p.retain(ctx)

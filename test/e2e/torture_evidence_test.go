@@ -34,7 +34,7 @@ func (l *load) evidence() *torture.Evidence {
 	for _, o := range l.ledger.all() {
 		e.Runs = append(e.Runs, l.runEvidence(o))
 	}
-	e.Snapshots = l.snapshotEvidence()
+	e.Snapshots = l.stored()
 	for _, v := range l.victims {
 		s := &v1.SnapshotSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: l.ns, Name: v.name}}
 		quiesced := func() bool {
@@ -146,13 +146,13 @@ func timeOf(t *metav1.MicroTime) time.Time {
 	return t.Time
 }
 
-// snapshotEvidence is what the storage knows of every snapshot that exists.
-func (l *load) snapshotEvidence() []torture.Snapshot {
-	l.Helper()
+// stored is what the storage knows of every snapshot that exists.
+func (w *world) stored() []torture.Snapshot {
+	w.Helper()
 	var snapshots snapshotv1.VolumeSnapshotList
 	var contents snapshotv1.VolumeSnapshotContentList
-	l.Expect(api.List(l.Context(), &snapshots, client.InNamespace(l.ns))).To(Succeed())
-	l.Expect(api.List(l.Context(), &contents)).To(Succeed())
+	w.Expect(api.List(w.Context(), &snapshots, client.InNamespace(w.ns))).To(Succeed())
+	w.Expect(api.List(w.Context(), &contents)).To(Succeed())
 	handles := map[string]string{}
 	for _, c := range contents.Items {
 		if c.Status != nil {
@@ -167,15 +167,15 @@ func (l *load) snapshotEvidence() []torture.Snapshot {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(pool, "state.json"))
-	l.Expect(err).NotTo(HaveOccurred())
-	l.Expect(json.Unmarshal(text, &state)).To(Succeed())
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(json.Unmarshal(text, &state)).To(Succeed())
 	var out []torture.Snapshot
 	for _, s := range snapshots.Items {
 		found := torture.Snapshot{Name: s.Name, App: ptr.Deref(s.Spec.Source.PersistentVolumeClaimName, ""), Label: s.Labels[v1.LabelConsistency]}
 		if s.Status != nil {
 			if cut, ok := state.Snapshots[handles[ptr.Deref(s.Status.BoundVolumeSnapshotContentName, "")]]; ok {
 				found.Cut = cut.Created
-				found.Clean = clean(l.world, filepath.Join(pool, cut.File))
+				found.Clean = clean(w, filepath.Join(pool, cut.File))
 			}
 		}
 		out = append(out, found)
