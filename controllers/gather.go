@@ -94,7 +94,7 @@ func (r *RunReconciler) schedule(ctx context.Context, o *v1.SnapshotRun) (*v1.Sn
 func (r *RunReconciler) lock(o *v1.SnapshotRun, survey *run.Survey) run.Lock {
 	name := client.ObjectKeyFromObject(o)
 	switch {
-	case run.Active(o):
+	case run.Active(o) || run.Lingers(o, r.Clock.Now()):
 		r.locks.hold(o.UID, name, lockLabel(o), lockedByPlan(o))
 	case survey != nil && len(survey.Pre)+len(survey.Post) > 0 && run.ModeOf(o) != v1.RunRelease && slices.Contains(o.Finalizers, v1.FinalizerRelease):
 		held, waitingFor := r.locks.take(o.UID, name, lockLabel(o), lockedBySurvey(survey))

@@ -241,7 +241,7 @@ func (r *RunReconciler) rebuildLocks(ctx context.Context) {
 		return
 	}
 	for i := range runs.Items {
-		if o := &runs.Items[i]; run.Active(o) {
+		if o := &runs.Items[i]; run.Active(o) || run.Lingers(o, r.Clock.Now()) {
 			r.locks.hold(o.UID, client.ObjectKeyFromObject(o), lockLabel(o), lockedByPlan(o))
 		}
 	}

@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,6 +120,11 @@ func (m *machine) endRelease() {
 	}
 	m.judge()
 	m.st.Phase = v1.PhaseAwaitingReady
+	if until := lingers(m.st); m.Now.Before(until) {
+		m.condition(v1.ConditionComplete, metav1.ConditionFalse, v1.ReasonInProgress, "the end of a post hook is unknown, so no other run quiesces the application before "+
+			until.UTC().Format(time.RFC3339))
+		return
+	}
 	if m.mode() != v1.RunSnapshot || len(m.st.Snapshots) == 0 {
 		m.finish()
 		return
@@ -142,7 +148,8 @@ func (m *machine) unreleasedHold() bool {
 
 // awaitingReady: the application is free; snapshots get their final label and become ready, or not.
 func (m *machine) awaitingReady() {
-	if m.World.Lock.Held {
+	lingering := !m.due(lingers(m.st))
+	if m.World.Lock.Held && !lingering {
 		m.act(DropLock{})
 	}
 	creating := false
@@ -170,7 +177,7 @@ func (m *machine) awaitingReady() {
 			m.act(LabelConsistency{Name: s.Name, UID: m.World.Snapshots[s.Name].UID, Value: v1.ConsistencyApplication})
 		}
 	}
-	if len(m.effects) > 0 {
+	if len(m.effects) > 0 || lingering {
 		return
 	}
 	if m.allFinal() || m.deleted() {

@@ -205,7 +205,7 @@ func (m *machine) record(s step, t *v1.TargetStatus, o Outcome) {
 		ended := metav1.NewMicroTime(o.Ended.Truncate(time.Microsecond))
 		t.EndTime = &ended
 	}
-	if o.EndUnknown && s.status.Stage == v1.StagePre {
+	if o.EndUnknown {
 		m.noteUnknown(s, t)
 	}
 	if s.status.Stage == v1.StagePost && o.Reason == v1.ReasonPodNotFound {

@@ -195,7 +195,7 @@ func (m *machine) endPass() {
 			m.st.QuiescedFor = m.st.ReleasedTime.Sub(m.st.QuiescedTime.Time).Round(time.Millisecond).String()
 		}
 	}
-	if until := m.unknownUntil(); until.After(m.st.Release.PassTime.Time) && len(m.st.Plan.PostHooks) > 0 {
+	if until := unknownUntil(m.st, v1.StagePre); until.After(m.st.Release.PassTime.Time) && len(m.st.Plan.PostHooks) > 0 {
 		next := metav1.NewMicroTime(until)
 		m.st.Release.NextPassTime = &next
 		m.st.Message = "the end of a pre hook is unknown: the post hooks run once more at " + until.UTC().Format(time.RFC3339)
@@ -204,17 +204,29 @@ func (m *machine) endPass() {
 	m.endRelease()
 }
 
-// unknownUntil is when no command whose end is unknown can still be running, and a grace is over; zero if there is none.
-func (m *machine) unknownUntil() time.Time {
+// unknownUntil is when no command of a stage whose end is unknown can still be running, and a grace is over; zero if there is none.
+func unknownUntil(st *v1.SnapshotRunStatus, stage v1.HookStage) time.Time {
 	var until time.Time
-	for i := range m.st.Hooks {
-		for j := range m.st.Hooks[i].Targets {
-			if u := m.st.Hooks[i].Targets[j].UnknownUntil; u != nil && u.Add(ReleaseGrace).After(until) {
+	for i := range st.Hooks {
+		if st.Hooks[i].Stage != stage {
+			continue
+		}
+		for j := range st.Hooks[i].Targets {
+			if u := st.Hooks[i].Targets[j].UnknownUntil; u != nil && u.Add(ReleaseGrace).After(until) {
 				until = u.Add(ReleaseGrace)
 			}
 		}
 	}
 	return until
+}
+
+// lingers until then: a post hook whose end is unknown may still be running. It does this run no harm, and would release an application that
+// another run has quiesced. So the run keeps its lock.
+func lingers(st *v1.SnapshotRunStatus) time.Time { return unknownUntil(st, v1.StagePost) }
+
+// Lingers reports whether a run that has released its application must keep its lock for now.
+func Lingers(r *v1.SnapshotRun, now time.Time) bool {
+	return phaseOf(r) == v1.PhaseAwaitingReady && now.Before(lingers(&r.Status))
 }
 
 // beginPass runs the post hooks once more, in the targets of the pass before that still exist.

@@ -26,7 +26,8 @@ func TestAnOperatorKilledWhileApplicationsAreQuiescedReleasesThemWhenItStartsAga
 	early := w.schedule("early", hooked(quiescing, "echo x >>/state/pre; sleep 6; fsfreeze --freeze /data", thaw), bounded(10, 3))
 	middle := w.schedule("middle", freezing(waiting))
 	// The release hangs only once: as if the operator's death had cut it off.
-	late := w.schedule("late", hooked(releasing, freeze, "echo x >>/state/begun; [ $(wc -l </state/begun) -gt 1 ] || sleep 60; "+thaw))
+	late := w.schedule("late", hooked(releasing, freeze, "echo x >>/state/begun; [ $(wc -l </state/begun) -gt 1 ] || sleep 60; "+thaw),
+		releaseTimeout(20))
 
 	third := w.start(late)
 	releasing.awaitNote("begun", 1)
@@ -43,7 +44,7 @@ func TestAnOperatorKilledWhileApplicationsAreQuiescedReleasesThemWhenItStartsAga
 	t.Run("during the post hook: released again, and nothing is lost", func(t *testing.T) {
 		w := w.within(t)
 		releasing := releasing.in(w)
-		o := w.ends(third, v1.ResultSucceeded)
+		o := w.endsWithin(secondPass, third, v1.ResultSucceeded) // the lost command may run for 20 s, and 30 s are added
 		w.expectLabels(o, map[string]string{"releasing": application})
 		releasing.expectFree()
 		w.Expect(releasing.noted("pre")).To(Equal(1))

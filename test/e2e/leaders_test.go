@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/test/cluster"
 )
 
 func TestALeaderThatWasStoppedBeyondItsLeaseTouchesNoRunOfItsSuccessor(t *testing.T) {
@@ -59,4 +60,29 @@ func TestAStandbyWorksWithinTwoSecondsOfTheLeasesRelease(t *testing.T) {
 		<-op.done
 		op = next
 	}
+}
+
+// A post hook that is still running when its operator dies is run again at once. What is left of the first one must not release an application
+// that a later run has quiesced: that run's snapshot would lie.
+func TestWhatIsLeftOfAPostHookOfADeadOperatorDoesNotThawTheNextRun(t *testing.T) {
+	op := startOperator(t)
+	w := settle(t)
+	db := w.writer("db")
+	slow := w.schedule("slow", hooked(db, freeze, "echo x >>/state/begun; [ $(wc -l </state/begun) -gt 1 ] || sleep 8; "+thaw), releaseTimeout(10))
+	quick := w.schedule("quick", freezing(db))
+	first := w.start(slow)
+	db.awaitNote("begun", 1)
+	startOperatorAfter(t, op.kill)
+	w.knobs(cluster.Knobs{CutDelay: 12 * time.Second})
+
+	second := w.start(quick)
+
+	first = w.endsWithin(secondPass, first, v1.ResultSucceeded)
+	second = w.endsWithin(2*secondPass, second, v1.ResultSucceeded)
+	w.expectLabels(first, map[string]string{"db": application})
+	w.expectLabels(second, map[string]string{"db": application})
+	for _, s := range w.stored() {
+		w.Expect(s.Clean).To(BeTrue(), "snapshot %s is called %s and its file system was not frozen when it was cut", s.Name, s.Label)
+	}
+	db.expectFree()
 }

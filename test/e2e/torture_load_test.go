@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	tortureTimeout = 6  // of the pre hooks, in seconds
+	tortureTimeout = 6  // of the hooks, in seconds
 	tortureSwitch  = 30 // of the held commands, in seconds
 )
 
@@ -76,9 +76,9 @@ func startLoad(w *world, seed uint64) *load {
 			v := &victim{name: name, app: app, kind: kind, hooks: taking(a)}
 			switch {
 			case kind == torture.Hooks:
-				v.hooks = all(v.hooks, before(hook(a, "freeze", tortureFreeze)), after(hook(a, "thaw", tortureThaw)), bounded(tortureTimeout, 0))
+				v.hooks = all(v.hooks, before(hook(a, "freeze", tortureFreeze)), after(hook(a, "thaw", tortureThaw)), bounded(tortureTimeout, 0), releaseTimeout(tortureTimeout))
 			case name == "held-thawed":
-				v.hooks = all(v.hooks, holding(a, tortureHold), after(hook(a, "thaw", tortureThaw)), shortly(tortureTimeout))
+				v.hooks = all(v.hooks, holding(a, tortureHold), after(hook(a, "thaw", tortureThaw)), shortly(tortureTimeout), releaseTimeout(tortureTimeout))
 			case kind == torture.Held:
 				v.hooks = all(v.hooks, holding(a, tortureHold), shortly(tortureTimeout))
 			}
@@ -118,6 +118,11 @@ func startLoad(w *world, seed uint64) *load {
 		l.drivers.Go(func() { l.drive(ctx, v, random) })
 	}
 	return l
+}
+
+// releaseTimeout limits the time of the last post hook so far.
+func releaseTimeout(timeout int32) shape {
+	return func(s *v1.SnapshotScheduleSpec) { s.PostHooks[len(s.PostHooks)-1].TimeoutSeconds = ptr.To(timeout) }
 }
 
 // tagged puts a tag into the notes of a schedule's hooks.
