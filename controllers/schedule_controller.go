@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,6 +54,24 @@ type ScheduleReconciler struct {
 	Draining func() bool
 	// Lease of this process, without which nothing is done; nil: there is no leader election.
 	Lease *Lease
+
+	written sync.Map // types.NamespacedName of a schedule: version, as our last write left it
+}
+
+// version of an object.
+type version struct {
+	uid             types.UID
+	resourceVersion string
+}
+
+// trails reports whether the cache does not have our last write of a schedule yet. A slot that it noted as missed would be taken all the same.
+func (r *ScheduleReconciler) trails(s *v1.SnapshotSchedule) bool {
+	w, ok := r.written.Load(client.ObjectKeyFromObject(s))
+	if !ok || w.(version).uid != s.UID {
+		return false
+	}
+	c, err := resourceversion.CompareResourceVersion(s.ResourceVersion, w.(version).resourceVersion)
+	return err == nil && c < 0
 }
 
 // AddIndexes registers the field indexes of both controllers.
@@ -110,8 +130,12 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	if err := r.Get(ctx, req.NamespacedName, &s); err != nil {
 		if apierrors.IsNotFound(err) {
 			metrics.Forget(req.Name, req.Namespace)
+			r.written.Delete(req.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.trails(&s) {
+		return ctrl.Result{RequeueAfter: repeatDelay}, nil
 	}
 	if s.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil // its runs are deleted with it and go to their release
@@ -188,6 +212,7 @@ func (p *pass) persist(ctx context.Context) error {
 		if err := p.Status().Patch(ctx, p.s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("writing the status of SnapshotSchedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
 		}
+		p.written.Store(client.ObjectKeyFromObject(p.s), version{p.s.UID, p.s.ResourceVersion})
 	}
 	for _, send := range p.events {
 		send()
