@@ -120,11 +120,6 @@ func startLoad(w *world, seed uint64) *load {
 	return l
 }
 
-// releaseTimeout limits the time of the last post hook so far.
-func releaseTimeout(timeout int32) shape {
-	return func(s *v1.SnapshotScheduleSpec) { s.PostHooks[len(s.PostHooks)-1].TimeoutSeconds = ptr.To(timeout) }
-}
-
 // tagged puts a tag into the notes of a schedule's hooks.
 func tagged(hooks shape, tag string) shape {
 	return all(hooks, changed("TAG", tag), changed("SWITCH", fmt.Sprint(tortureSwitch)))
