@@ -66,6 +66,10 @@ crash: ## Let every single call of the operator fail, go unanswered or be its la
 e2e: ## Tests on the whole local cluster; starts it if it does not run, and stops only what it started (root)
 	@$(STAGE) e2e hack/e2e.sh $(GO_TEST_FLAGS)
 
+.PHONY: torture
+torture: ## Kill the operator 200 times at chosen and random moments, under load on the local cluster (30 minutes, root; make e2e does 20)
+	@$(STAGE) torture hack/torture.sh $(GO_TEST_FLAGS)
+
 .PHONY: explore
 explore: ## Walk the state machine's histories with one fault more than make unit does (minutes)
 	go test -count 1 -timeout 2h -v -run 'TestExplore$$' ./internal/run/ -explore 1
