@@ -43,9 +43,17 @@ func (x *explorer) act(n *node, r *v1.SnapshotRun, effects []Effect, what string
 			creates = append(creates, e)
 		case LabelConsistency:
 			x.checkLabel(c, r, e)
+			if c.refuses(x, n) {
+				continue
+			}
 			s := c.Snapshots[e.Name]
 			s.Consistency = e.Value
 			c.Snapshots[e.Name] = s
+		case DeleteLeftover:
+			if !in(r, v1.PhaseSnapshotting) {
+				x.fail(c, "what an earlier run left was deleted in phase %s (I1)", phaseOf(r))
+			}
+			c.Leftover = c.Leftover && c.refuses(x, n)
 		case ReserveExec:
 			x.checkReserve(c, r, e)
 			if _, known := c.Exec[e.Key]; !known {
@@ -67,6 +75,17 @@ func (x *explorer) act(n *node, r *v1.SnapshotRun, effects []Effect, what string
 		}
 	}
 	x.create(n, c, creates, stale)
+}
+
+// refuses says whether the API server refuses a write that is asked for in state n. It may begin to do so now, and then does for ever.
+func (n *node) refuses(x *explorer, from *node) bool {
+	if !n.Refusing && from.Refusable && from.Faults > 0 {
+		d := from.clone("from now on it is refused")
+		d.Faults--
+		d.Refusing = true
+		x.visit(d)
+	}
+	return n.Refusing
 }
 
 // start what the pool has a slot for; it refuses anything else.

@@ -3,6 +3,7 @@
 package run
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -147,6 +148,16 @@ var brokenDecisions = map[string]broken{
 	"the release never ends while a post hook fails": {onPlan(func(p *v1.RunPlan, _ *Input) { p.ReleaseDeadlineSeconds = 100_000 }), "(I5)", with(1, 0, 0, 0, nil)},
 	"maxQuiesceSeconds is forgotten":                 {onPlan(func(p *v1.RunPlan, _ *Input) { p.MaxQuiesceSeconds = 0 }), "(I5)", exploredWorlds["maxQuiesceSeconds"]},
 	"snapshotTimeoutSeconds is forgotten":            {onPlan(func(p *v1.RunPlan, _ *Input) { p.SnapshotTimeoutSeconds = maxTimeout }), "(I5)", with(0, 0, 0, 2, nil)},
+	"what an earlier run left is deleted before anything else": {onDecision(func(in Input, d *Decision) {
+		if phaseOf(in.Run) == v1.PhaseSnapshotting && len(in.World.Leftovers) > 0 {
+			*d = Decision{Act: []Effect{DeleteLeftover{in.World.Leftovers[0]}}}
+		}
+	}), "and not released at", exploredWorlds["writes that are refused"]},
+	"a label that is refused is tried for ever": {onDecision(func(in Input, d *Decision) {
+		if d.Persist != nil && d.Persist.Phase == v1.PhaseCompleted && phaseOf(in.Run) == v1.PhaseAwaitingReady && strings.Contains(d.Persist.Message, "labelled") {
+			*d = Decision{Act: []Effect{LabelConsistency{Name: in.Run.Status.Snapshots[0].Name, Value: v1.ConsistencyApplication}}}
+		}
+	}), "after the ready timeout (I7)", exploredWorlds["writes that are refused"]},
 	"a snapshot that never becomes ready is waited for": {onDecision(func(in Input, d *Decision) {
 		if phaseOf(in.Run) == v1.PhaseAwaitingReady && !d.Wait.IsZero() {
 			d.Wait = in.Now.Add(25 * time.Hour)

@@ -45,6 +45,10 @@ func (x *explorer) checkDecision(n *node, d Decision) {
 	if until := n.Run.CreationTimestamp.Add(n.Config.ReadyTimeout); in(n.Run, v1.PhaseAwaitingReady) && idle && (d.Wait.IsZero() || d.Wait.After(until)) {
 		x.fail(n, "the run waits for its snapshots longer than the ready timeout (I7)")
 	}
+	until := later(n.Run.CreationTimestamp.Add(n.Config.ReadyTimeout), n.Up)
+	if in(n.Run, v1.PhaseAwaitingReady) && n.Now.After(until) && slices.ContainsFunc(d.Act, func(e Effect) bool { _, label := e.(LabelConsistency); return label }) {
+		x.fail(n, "a label is written after the ready timeout (I7)")
+	}
 	if !Active(n.Run) {
 		return
 	}

@@ -152,7 +152,7 @@ func (n *node) key() uint64 {
 func (n *node) digest() uint64 {
 	d := &digest{buf: make([]byte, 0, 2048), now: n.Now}
 	d.number(n.Process, n.Faults, n.Edits, n.Crashes, n.Delays, n.Stales)
-	d.flag(n.Lock, n.Blind, n.Run.DeletionTimestamp != nil, len(n.Run.Finalizers) > 0, n.Schedule != nil)
+	d.flag(n.Lock, n.Blind, n.Leftover, n.Refusing, n.Run.DeletionTimestamp != nil, len(n.Run.Finalizers) > 0, n.Schedule != nil)
 	d.text(n.Run.Annotations[v1.AnnotationRelease])
 	d.status(&n.Run.Status)
 	d.at(n.Run.CreationTimestamp.Time)

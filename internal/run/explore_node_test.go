@@ -53,6 +53,9 @@ type node struct {
 	Lock      bool
 	Problems  map[string]Problem // by hook name: what the survey finds
 	Blind     bool               // pods cannot be listed any more
+	// Leftover: an earlier run left an uncut snapshot; Refusing: it cannot be deleted, and no label can be written.
+	Leftover, Refusing bool
+	Refusable          bool // a fault may be that
 	// Slow: a snapshot becomes ready some time after its cut.
 	Slow bool
 
@@ -135,6 +138,9 @@ func (n *node) input(r *v1.SnapshotRun) Input {
 	in.World.Lock = Lock{Held: n.Lock || phaseOf(r) == v1.PhasePending}
 	if needs.Snapshots {
 		in.World.Snapshots = n.seen(phaseOf(r))
+		if n.Leftover {
+			in.World.Leftovers = []Leftover{{Name: "old", UID: "old"}}
+		}
 	}
 	if needs.Exec {
 		in.World.Exec = map[ExecKey]Exec{}

@@ -139,6 +139,9 @@ func (x *explorer) delay(n *node, d Decision, moved, happened bool) {
 	hangs := moved || len(d.Act) > 0
 	if hangs {
 		next, what = n.Now.Add(exploreHang), "the process hangs until "
+		if !moved {
+			what = "it is tried in vain until "
+		}
 	}
 	if moved && n.Run.Status.Phase == v1.PhaseCompleted {
 		return
@@ -164,7 +167,7 @@ func (x *explorer) delay(n *node, d Decision, moved, happened bool) {
 	if !next.After(n.Now) {
 		c.Now = n.Now.Add(time.Millisecond)
 	}
-	if hangs {
+	if moved { // else it was tried in vain, and is again
 		c.Up = c.Now
 	}
 	if !idle {

@@ -163,6 +163,13 @@ var exploredWorlds = map[string]func() *node{
 		n.Downtime = 10 * time.Minute
 		return n
 	},
+	"writes that are refused": func() *node {
+		n := startNode(1, 1).budget(1, 1, 0, 0, 0)
+		n.Leftover, n.Refusable = true, true
+		n.Config.ReadyTimeout = 3 * time.Minute
+		n.Persons = []string{"the run is deleted", "a snapshot is deleted"}
+		return n
+	},
 	"execution policies": func() *node {
 		n := startNode(1, 1).budget(1, 0, 1, 0, 0)
 		bad, good := post("bad-news", "db"), post("good-news", "db")

@@ -183,7 +183,7 @@ func (m *machine) awaitingReady() {
 			}
 			s.State = v1.SnapshotFailed
 		}
-		if m.labelOwed(s) {
+		if m.labelOwed(s) && !m.labelOverdue() {
 			m.act(LabelConsistency{Name: s.Name, UID: m.World.Snapshots[s.Name].UID, Value: v1.ConsistencyApplication})
 		}
 	}
@@ -217,15 +217,26 @@ func (m *machine) labelOwed(s *v1.SnapshotStatus) bool {
 		!m.gone(s) && m.World.Snapshots[s.Name].Consistency != v1.ConsistencyApplication
 }
 
+// labelOverdue: the label was refused until the ready timeout, or for a while since somebody deleted the run.
+func (m *machine) labelOverdue() bool {
+	if m.deleted() && m.due(m.Run.DeletionTimestamp.Add(LabelPatience)) {
+		return true
+	}
+	return m.due(m.Run.CreationTimestamp.Add(m.Config.ReadyTimeout))
+}
+
 // finish completes the run with its result.
 func (m *machine) finish() {
 	st := m.st
-	var problems []string
+	var problems, unlabelled []string
 	ready := 0
 	for i := range st.Snapshots {
 		s := &st.Snapshots[i]
 		if seen, ok := m.own(s); ok {
 			s.Consistency = seen.Consistency
+		}
+		if m.labelOwed(s) {
+			unlabelled = append(unlabelled, fmt.Sprintf("snapshot %s of claim %s could not be labelled as application consistent", s.Name, s.Claim))
 		}
 		if s.State == v1.SnapshotReady {
 			ready++
@@ -240,6 +251,7 @@ func (m *machine) finish() {
 			m.condition(v1.ConditionSnapshotsReady, metav1.ConditionFalse, v1.ReasonNotAllReady, join(problems))
 		}
 	}
+	problems = append(problems, unlabelled...)
 	preFailed := m.preFailed()
 	for _, typ := range []string{v1.ConditionPreHooksSucceeded, v1.ConditionPostHooksSucceeded} {
 		if c := meta.FindStatusCondition(st.Conditions, typ); c != nil && c.Status == metav1.ConditionFalse {

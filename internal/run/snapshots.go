@@ -30,11 +30,16 @@ func (m *machine) snapshotting() {
 		m.complete(v1.ResultFailed, v1.ReasonCancelled, "the run was deleted; its snapshots stay under retention")
 		return
 	}
+	undeleted := ""
 	if len(m.World.Leftovers) > 0 && !m.changed {
-		for _, l := range m.World.Leftovers {
-			m.act(DeleteLeftover{l})
+		if !m.due(m.creationDeadline()) {
+			for _, l := range m.World.Leftovers {
+				m.act(DeleteLeftover{l})
+			}
+			return
 		}
-		return
+		// It is refused again and again, and the application waits.
+		undeleted = fmt.Sprintf("; VolumeSnapshot %s, which an earlier run left uncut, could not be deleted", m.World.Leftovers[0].Name)
 	}
 	m.createSnapshots()
 	if m.changed {
@@ -58,7 +63,7 @@ func (m *machine) snapshotting() {
 	case uncut == 0:
 		m.release("", "")
 	case m.due(m.creationDeadline()):
-		m.release(v1.ReasonNotAllCut, fmt.Sprintf("%d of %d snapshots were not cut within snapshotTimeoutSeconds (%d s)", uncut, len(m.st.Snapshots), m.st.Plan.SnapshotTimeoutSeconds))
+		m.release(v1.ReasonNotAllCut, fmt.Sprintf("%d of %d snapshots were not cut within snapshotTimeoutSeconds (%d s)%s", uncut, len(m.st.Snapshots), m.st.Plan.SnapshotTimeoutSeconds, undeleted))
 	default:
 		m.reserveRelease()
 	}
