@@ -79,7 +79,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (default 1m each); what one finds is
 	@$(STAGE) fuzz hack/fuzz.sh
 
 .PHONY: fuzz-short
-fuzz-short: ## Every fuzz target for a moment, all together less than a minute: a part of make test
+fuzz-short: ## Every fuzz target for a moment, all together about a minute: a part of make test
 	@$(STAGE) fuzz-short hack/fuzz.sh total:40s
 
 .PHONY: cluster-test

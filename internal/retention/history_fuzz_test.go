@@ -29,7 +29,7 @@ func (s *bytesSource) Int63() int64 {
 
 func (s *bytesSource) Seed(int64) {}
 
-// FuzzHistory judges any history. What section "Retention" of the design protects never goes.
+// FuzzHistory judges any history. What docs/retention.md protects never goes.
 func FuzzHistory(f *testing.F) {
 	f.Add([]byte{})
 	for seed := range int64(8) {
