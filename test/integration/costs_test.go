@@ -68,11 +68,18 @@ func (l *ledger) all() map[string]int {
 	return maps.Clone(l.counts)
 }
 
-// asks: exactly this was asked, and nothing follows. Events are sent in the background.
-func (o *operator) asks(want map[string]int, what string) {
+// asks: exactly this was asked, or one more of what may be, and nothing follows. Events are sent in the background.
+func (o *operator) asks(want map[string]int, maybeOneMore, what string) {
 	o.t.Helper()
-	o.will(o.asked.all).Should(Equal(want), what)
-	o.Consistently(o.asked.all, 500*time.Millisecond, pollInterval).Should(Equal(want), what)
+	asked := func() map[string]int {
+		all := o.asked.all()
+		if maybeOneMore != "" && all[maybeOneMore] == want[maybeOneMore]+1 {
+			all[maybeOneMore]--
+		}
+		return all
+	}
+	o.will(asked).Should(Equal(want), what)
+	o.Consistently(asked, 500*time.Millisecond, pollInterval).Should(Equal(want), what)
 }
 
 // inTime is an operator whose clock stands behind the API server's: what it has just created is new to it. See run.DirectGrace.
@@ -89,22 +96,29 @@ func inTime(t *testing.T) *operator {
 // costs the same.
 const enough = 4
 
-// everySlotAsks for exactly this.
-func (o *operator) everySlotAsks(want map[string]int) {
+// everySlotAsks for exactly this, or for one more of what may be.
+func (o *operator) everySlotAsks(want map[string]int, maybeOneMore string) {
 	o.t.Helper()
 	for n := 1; n <= enough; n++ {
 		o.tick(o.hour(n))
 	}
 	for n := enough + 1; n <= enough+3; n++ {
 		o.asked.reset()
-		o.tick(o.hour(n))
-		o.asks(want, fmt.Sprintf("slot %d", n))
+		o.clock.SetTime(o.hour(n))
+		o.pokeOnce("hourly") // and not again: a write of the test's in between would have the operator's refused, and repeated
+		o.asks(want, maybeOneMore, fmt.Sprintf("slot %d", n))
 	}
 	o.Expect(o.runs("")).To(HaveEach(HaveField("Status.Result", v1.ResultSucceeded)))
 }
 
+func (o *operator) pokeOnce(schedule string) {
+	o.t.Helper()
+	o.pokes++
+	o.patch(&v1.SnapshotSchedule{}, schedule, fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, annotationPoke, o.pokes))
+}
+
 // Only the snapshots follow the number of claims.
-func TestARunWithoutHooksAsksForOneListAndFiveWrites(t *testing.T) {
+func TestARunWithoutHooksAsksForNoMoreThanItNeeds(t *testing.T) {
 	t.Parallel()
 	o := inTime(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -114,14 +128,14 @@ func TestARunWithoutHooksAsksForOneListAndFiveWrites(t *testing.T) {
 
 	o.everySlotAsks(map[string]int{
 		"create snapshotruns":            1,
-		"list persistentvolumeclaims":    1,
+		"list persistentvolumeclaims":    2, // to take; for retention, which keeps the last snapshot of a claim that exists
 		"create volumesnapshots":         3,
 		"patch snapshotruns/status":      1,
 		"patch snapshotschedules/status": 2, // the active run and the next slot; the end
-		"create events":                  1,
+		"create events":                  4, // succeeded; an expired snapshot each
 		"delete volumesnapshots":         3, // of the oldest run that has some
 		"delete snapshotruns":            1,
-	})
+	}, "")
 }
 
 func TestARunWithHooksAsksForNoMoreThanItsJournal(t *testing.T) {
@@ -134,18 +148,18 @@ func TestARunWithHooksAsksForNoMoreThanItsJournal(t *testing.T) {
 
 	o.everySlotAsks(map[string]int{
 		"create snapshotruns":             1,
-		"list persistentvolumeclaims":     1,
+		"list persistentvolumeclaims":     2,
 		"list pods":                       2, // for the plan; after the release, for the consistency
 		"create selfsubjectaccessreviews": 2, // get and create of pods/exec
 		"create volumesnapshots":          1,
 		"patch volumesnapshots":           1, // application-consistent
-		"patch snapshotruns/status":       7,
+		"patch snapshotruns/status":       6,
 		"patch snapshotruns":              1, // its finalizer
 		"patch snapshotschedules/status":  4,
-		"create events":                   4, // started, succeeded; on the run and on the schedule
+		"create events":                   5, // started and succeeded, on the run and on the schedule; an expired snapshot
 		"delete volumesnapshots":          1,
 		"delete snapshotruns":             1,
-	})
+	}, "patch snapshotruns/status") // if the cut is seen before the release has its place in the pool
 }
 
 func TestNothingIsAskedBetweenSlots(t *testing.T) {
@@ -166,5 +180,5 @@ func TestNothingIsAskedBetweenSlots(t *testing.T) {
 		o.tick(o.hour(3).Add(time.Duration(minute) * time.Minute))
 	}
 
-	o.asks(map[string]int{}, "an hour less a minute with no slot")
+	o.asks(map[string]int{}, "", "an hour less a minute with no slot")
 }
