@@ -63,6 +63,8 @@ type ScheduleReconciler struct {
 	unanswered sync.Map // types.NamespacedName to unansweredStatus
 	// written: the resource version that our last write of a schedule's status made. Over an older one nothing is done.
 	written sync.Map // types.NamespacedName to string
+	// deleted by this process.
+	deleted deletedObjects
 }
 
 // unansweredStatus is what was to be written over which version, and what was to be told then.

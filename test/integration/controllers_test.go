@@ -64,6 +64,8 @@ type operator struct {
 	instances []*instance
 	started   int
 	pokes     int
+	// asked is what all instances asked of the API server.
+	asked ledger
 
 	mu     sync.Mutex
 	events []occurrence
@@ -142,6 +144,7 @@ func (o *operator) start() *instance {
 	if o.listing {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return notStreaming{next} })
 	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, &o.asked} })
 	known := runtime.NewScheme()
 	o.Expect(errors.Join(scheme.AddToScheme(known), snapshotv1.AddToScheme(known), v1.AddToScheme(known))).To(Succeed())
 	caches := controllers.CacheOptions()
