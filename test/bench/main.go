@@ -44,6 +44,8 @@ func scenarios() []scenario {
 		midnight("midnight-10000", 10000, 1, false, target{Ratio: 2.5}, target{Ratio: 6}),
 		midnight("midnight-claims", 100, 50, false, target{}, target{}),
 		midnight("midnight-hooks", 500, 1, true, target{}, target{}),
+		requestsPerRun("requests", false, target{}),
+		requestsPerRun("requests-hooks", true, target{}),
 	}
 }
 

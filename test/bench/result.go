@@ -27,6 +27,7 @@ type result struct {
 	Ratio    float64   `json:"ratio,omitempty"` // of the medians
 	Median   float64   `json:"median"`          // of the operator
 	Met      *bool     `json:"met,omitempty"`
+	Note     string    `json:"note,omitempty"` // where it comes from
 }
 
 // add a round. A baseline of 0 is none.
@@ -104,7 +105,15 @@ func table(out io.Writer, results, before []*result) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%g\t%s\t%s\t%s\t%s\n", r.Scenario, r.What, r.Unit, blank(median(r.Baseline)), r.Median, blank(r.Ratio), r.Target, r.verdict(), committed)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Note != "" {
+			fmt.Fprintf(out, "\n%s, %s:\n%s\n", r.Scenario, r.What, r.Note)
+		}
+	}
+	return nil
 }
 
 func blank(v float64) string {
