@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -46,6 +47,11 @@ func scenarios() []scenario {
 		midnight("midnight-hooks", 500, 1, true, target{}, target{}),
 		requestsPerRun("requests", false, target{}),
 		requestsPerRun("requests-hooks", true, target{}),
+		idleRequests("idle", 1000, 10*time.Minute),
+		memoryOfOthers("memory", 1000, 3, 20000),
+		startUp("start", 10000, 5, 4),
+		retention("retention-one", 1, 10000, 10),
+		retention("retention-many", 1000, 100, 90),
 	}
 }
 
@@ -110,17 +116,29 @@ func run(ctx context.Context, o options, chosen []scenario) (err error) {
 	if err != nil {
 		return err
 	}
-	var results []*result
+	m, err := w.describe(ctx)
+	if err != nil {
+		return err
+	}
+	committed, err := read(o.root)
+	if err != nil {
+		return err
+	}
+	measured := &record{Machine: m, Rounds: o.rounds, Scale: o.scale}
 	for _, s := range chosen {
 		fmt.Fprintln(os.Stderr, "==>", s.name)
-		rs, err := s.run(ctx, w)
-		if err != nil {
-			return fmt.Errorf("measuring %s: %w", s.name, err)
-		}
-		for _, r := range rs {
+		results, failed := s.run(ctx, w)
+		for _, r := range results {
 			r.judge()
 		}
-		results = append(results, rs...)
+		measured.Results = append(measured.Results, results...)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("measuring %s: %w", s.name, failed))
+			break // what it left behind would be in the next one's numbers
+		}
 	}
-	return table(os.Stdout, results, nil)
+	if err := errors.Join(err, table(os.Stdout, measured.Results, committed.Results)); err != nil || !o.save {
+		return err
+	}
+	return committed.with(measured).save(o.root)
 }

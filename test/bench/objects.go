@@ -27,9 +27,11 @@ const (
 )
 
 // each calls do with 0..n-1, some at a time, and returns what went wrong.
-func each(n int, do func(i int) error) error {
+func each(n int, do func(i int) error) error { return eachOf(setupWriters, n, do) }
+
+func eachOf(limit, n int, do func(i int) error) error {
 	errs := make([]error, n)
-	slots := make(chan struct{}, setupWriters)
+	slots := make(chan struct{}, limit)
 	var wg sync.WaitGroup
 	for i := range n {
 		slots <- struct{}{}
@@ -78,15 +80,18 @@ func (w *world) claim(ctx context.Context, namespace, name, app string) error {
 	c := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{labelApp: app},
 			Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": driver}},
-		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To(className),
-			VolumeName: "pv-" + namespace + "-" + name,
-			Resources:  corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(1<<30, resource.BinarySI)}}},
+		Spec: claimSpec("pv-" + namespace + "-" + name),
 	}
 	if err := w.admin.Create(ctx, c); err != nil {
 		return err
 	}
 	c.Status.Phase = corev1.ClaimBound
 	return w.admin.Status().Update(ctx, c)
+}
+
+func claimSpec(volume string) corev1.PersistentVolumeClaimSpec {
+	return corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: ptr.To(className), VolumeName: volume,
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(1<<30, resource.BinarySI)}}}
 }
 
 // pod whose container runs, as far as anybody can see.
@@ -120,6 +125,11 @@ func (f *fleet) plan(ctx context.Context, cron string) error {
 	if err := each(f.schedules, func(i int) error { return f.admin.Create(ctx, f.schedule(i, cron)) }); err != nil {
 		return err
 	}
+	return f.noted(ctx)
+}
+
+// noted waits until the operator has taken note of every schedule.
+func (f *fleet) noted(ctx context.Context) error {
 	return poll(ctx, time.Second, func() (bool, error) {
 		var list v1.SnapshotScheduleList
 		if err := f.admin.List(ctx, &list, cached); err != nil {
@@ -147,8 +157,8 @@ func (w *world) clear(ctx context.Context) error {
 	return nil
 }
 
-// clearKind deletes every object of a kind and waits until none is left.
-func (w *world) clearKind(ctx context.Context, kind client.Object) error {
+// clearKind deletes the objects of a kind and waits until none is left.
+func (w *world) clearKind(ctx context.Context, kind client.Object, which ...client.ListOption) error {
 	gvk, err := w.admin.GroupVersionKindFor(kind)
 	if err != nil {
 		return err
@@ -156,7 +166,7 @@ func (w *world) clearKind(ctx context.Context, kind client.Object) error {
 	return poll(ctx, 200*time.Millisecond, func() (bool, error) {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(gvk)
-		if err := w.admin.List(ctx, list); err != nil {
+		if err := w.admin.List(ctx, list, which...); err != nil {
 			return false, err
 		}
 		return len(list.Items) == 0, each(len(list.Items), func(i int) error {

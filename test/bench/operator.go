@@ -37,6 +37,39 @@ type operator struct {
 
 // launch the operator and wait until it leads. config is how it connects; its address may be a proxy's.
 func (w *world) launch(ctx context.Context, config *rest.Config) (*operator, error) {
+	before, err := w.leader(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o, err := w.spawn(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.leads(ctx, w, before); err != nil {
+		return nil, errors.Join(err, o.stop())
+	}
+	return o, nil
+}
+
+// leads waits until somebody else leads than before.
+func (o *operator) leads(ctx context.Context, w *world, before string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaderWithin)
+	defer cancel()
+	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+		if err := o.alive(); err != nil {
+			return false, err
+		}
+		now, err := w.leader(ctx)
+		return now != "" && now != before, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until the operator leads: %w", err)
+	}
+	return nil
+}
+
+// spawn starts an operator, which may have to wait for another one to end.
+func (w *world) spawn(config *rest.Config) (*operator, error) {
 	kubeconfig := filepath.Join(w.dir, "operator.kubeconfig")
 	if err := writeKubeconfig(kubeconfig, config); err != nil {
 		return nil, err
@@ -54,10 +87,6 @@ func (w *world) launch(ctx context.Context, config *rest.Config) (*operator, err
 		return nil, err
 	}
 	defer log.Close()
-	before, err := w.leader(ctx)
-	if err != nil {
-		return nil, err
-	}
 	o := &operator{cmd: osexec.Command(args[0], args[1:]...), log: log.Name(), done: make(chan error, 1)}
 	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
@@ -66,18 +95,6 @@ func (w *world) launch(ctx context.Context, config *rest.Config) (*operator, err
 		return nil, fmt.Errorf("starting the operator: %w", err)
 	}
 	go func() { o.done <- o.cmd.Wait() }()
-	ctx, cancel := context.WithTimeout(ctx, leaderWithin)
-	defer cancel()
-	err = poll(ctx, 20*time.Millisecond, func() (bool, error) {
-		if err := o.alive(); err != nil {
-			return false, err
-		}
-		now, err := w.leader(ctx)
-		return now != "" && now != before, err
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("waiting until the operator leads: %w", err), o.stop())
-	}
 	return o, nil
 }
 

@@ -89,6 +89,39 @@ func (w *world) countRuns(ctx context.Context, name string, schedules int, hooks
 	return c, nil
 }
 
+// idleRequests counts what is asked while no schedule is due.
+func idleRequests(name string, schedules int, lasting time.Duration) scenario {
+	return scenario{name: name, run: func(ctx context.Context, w *world) (results []*result, err error) {
+		f := &fleet{world: w, prefix: name, schedules: w.options.scaled(schedules), claims: 1}
+		lasting := time.Duration(float64(lasting) * w.options.scale)
+		asked := &result{Scenario: name, What: fmt.Sprintf("API requests of %d schedules in %s, but for the lease and watches", f.schedules, lasting), Unit: "requests", Target: target{None: true}}
+		if err := f.build(ctx); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, f.demolish(ctx)) }()
+		c, config, err := count(w.user)
+		if err != nil {
+			return nil, err
+		}
+		defer c.stop()
+		o, err := w.launch(ctx, config)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, o.stop(), w.clear(ctx)) }()
+		if err := errors.Join(f.plan(ctx, never()), c.settle(ctx)); err != nil {
+			return nil, err
+		}
+		if err := wait(ctx, lasting); err != nil {
+			return nil, err
+		}
+		counts := c.take()
+		asked.add(0, float64(sum(counts)))
+		asked.Note = list(counts, 1)
+		return []*result{asked}, o.alive()
+	}}
+}
+
 // never is a calendar whose slot is half a year away.
 func never() string { return fmt.Sprintf("0 0 1 %d *", time.Now().AddDate(0, 6, 0).Month()) }
 

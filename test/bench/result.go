@@ -14,6 +14,7 @@ import (
 type target struct {
 	Ratio float64 `json:"ratio,omitempty"` // to the baseline
 	Value float64 `json:"value,omitempty"` // in the result's unit
+	None  bool    `json:"none,omitempty"`  // it must not happen at all
 }
 
 // result is one thing that was measured, once per round.
@@ -54,7 +55,7 @@ func (r *result) judge() {
 	if r.Target == (target{}) || len(r.Operator) == 0 {
 		return
 	}
-	met := (r.Target.Ratio == 0 || r.Ratio <= r.Target.Ratio) && (r.Target.Value == 0 || r.Median <= r.Target.Value)
+	met := (r.Target.Ratio == 0 || r.Ratio <= r.Target.Ratio) && (r.Target.Value == 0 || r.Median <= r.Target.Value) && (!r.Target.None || slices.Max(r.Operator) == 0)
 	r.Met = &met
 }
 
@@ -85,6 +86,9 @@ func (t target) String() string {
 	}
 	if t.Value > 0 {
 		parts = append(parts, fmt.Sprintf("%g", t.Value))
+	}
+	if t.None {
+		parts = append(parts, "none")
 	}
 	return strings.Join(parts, ", ")
 }
