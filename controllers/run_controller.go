@@ -108,7 +108,7 @@ func (r *RunReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.SnapshotRun{}).
-		Watches(&snapshotv1.VolumeSnapshot{}, handler.EnqueueRequestsFromMapFunc(runOfSnapshot)).
+		Watches(&snapshotv1.VolumeSnapshot{}, deferring{handler.EnqueueRequestsFromMapFunc(runOfSnapshot), takenWithoutHooks}).
 		WatchesRawSource(source.Channel(r.wake, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Options.Workers, RateLimiter: rateLimiter()}).
 		Named("snapshotrun").
@@ -156,6 +156,9 @@ func runOfSnapshot(_ context.Context, o client.Object) []ctrl.Request {
 	}
 	return []ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 }
+
+// takenWithoutHooks: no application waits for the snapshot.
+func takenWithoutHooks(o client.Object) bool { return o.GetLabels()[v1.LabelConsistency] == "" }
 
 // Reconcile one run: gather, decide, then persist, act or wait, until there is nothing more to do now.
 func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {

@@ -134,7 +134,7 @@ func (w *world) ready(ctx context.Context, o *snapshotv1.VolumeSnapshot, cut tim
 	return w.admin.Status().Patch(ctx, o, client.RawPatch(types.MergePatchType, readyPatch(o.Name, cut)))
 }
 
-// pastRun of a schedule, with hooks of an ordinary size.
+// pastRun of a schedule, as it is recorded when it is over.
 func (f *fleet) pastRun(ctx context.Context, s *v1.SnapshotSchedule, at time.Time) error {
 	r := &v1.SnapshotRun{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: naming.Run(s.Name, at), Labels: map[string]string{v1.LabelSchedule: naming.ScheduleLabel(s.Name)},
@@ -147,7 +147,7 @@ func (f *fleet) pastRun(ctx context.Context, s *v1.SnapshotSchedule, at time.Tim
 	t := ptr.To(metav1.NewMicroTime(at))
 	claim := s.Name + "-data"
 	r.Status = v1.SnapshotRunStatus{Phase: v1.PhaseCompleted, Result: v1.ResultSucceeded, Message: "1 snapshot was taken", StartTime: t, SnapshottingTime: t, CutTime: t, CompletionTime: t,
-		Snapshots: []v1.SnapshotStatus{{Name: naming.Snapshot(claim, s.Name, at), Claim: claim, ClaimUID: types.UID(claim)}}}
+		Snapshots: []v1.SnapshotStatus{{Name: naming.Snapshot(claim, s.Name, at), Claim: claim, ClaimUID: types.UID(claim), State: v1.SnapshotReady}}}
 	return f.admin.Status().Update(ctx, r)
 }
 

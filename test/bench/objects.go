@@ -4,12 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,22 +26,26 @@ const (
 	perNamespace = 10
 )
 
-// each calls do with 0..n-1, some at a time, and returns what went wrong.
+// each calls do with 0..n-1, some at a time, and returns the first thing that went wrong; then it begins nothing more.
 func each(n int, do func(i int) error) error { return eachOf(setupWriters, n, do) }
 
 func eachOf(limit, n int, do func(i int) error) error {
-	errs := make([]error, n)
-	slots := make(chan struct{}, limit)
-	var wg sync.WaitGroup
+	var g errgroup.Group
+	g.SetLimit(limit)
+	var failed atomic.Bool
 	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = do(i)
+		if failed.Load() {
+			break
+		}
+		g.Go(func() error {
+			err := do(i)
+			if err != nil {
+				failed.Store(true)
+			}
+			return err
 		})
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return g.Wait()
 }
 
 // fleet is a number of applications: a schedule each, with its claims and perhaps a pod.

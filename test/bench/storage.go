@@ -32,7 +32,8 @@ type storage struct {
 	ended  sync.WaitGroup
 
 	mu     sync.Mutex
-	idle   bool // leaves new snapshots alone
+	idle   bool                   // leaves new snapshots alone
+	left   []types.NamespacedName // alone
 	seen   tally
 	wake   chan struct{} // closed and replaced whenever a tally changes
 	failed error
@@ -86,7 +87,18 @@ func (s *storage) stop() {
 func (s *storage) rest(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.idle = yes
+	s.idle, s.left = yes, nil
+}
+
+// resume, and make what was left alone ready.
+func (s *storage) resume() {
+	s.mu.Lock()
+	left := s.left
+	s.idle, s.left = false, nil
+	s.mu.Unlock()
+	for _, key := range left {
+		s.queue <- key
+	}
 }
 
 func (s *storage) added(o any) {
@@ -96,6 +108,9 @@ func (s *storage) added(o any) {
 	}
 	s.mu.Lock()
 	idle := s.idle
+	if idle {
+		s.left = append(s.left, client.ObjectKeyFromObject(snapshot))
+	}
 	s.seen.created++
 	s.seen.lastCreated = time.Now()
 	s.changed()
