@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -234,7 +235,11 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			if cached.Status.Phase == v1.PhaseCompleted {
 				r.forget(cached.UID)
 			}
-			return r.waitUntil(d.Wait), nil
+			wait := r.waitUntil(d.Wait)
+			if mem.survey != nil || current.Status.Phase == v1.PhaseAwaitingReady {
+				wait.Priority = ptr.To(later) // no application waits; see deferring
+			}
+			return wait, nil
 		}
 		last = d
 	}

@@ -64,11 +64,11 @@ func TestARunAsksNoMoreThanItMust(t *testing.T) {
 			"list pods":                       3, // likewise, and for the release
 			"create selfsubjectaccessreviews": 4,
 			"patch snapshotruns":              2, // the finalizer
-			"patch snapshotruns/status":       8,
+			"patch snapshotruns/status":       7,
 			"get pods/exec":                   2,
 			"create volumesnapshots":          1,
 			"patch volumesnapshots":           1, // the consistency
-			"patch snapshotschedules/status":  5,
+			"patch snapshotschedules/status":  4,
 			"create events":                   4,
 		}},
 	} {

@@ -97,10 +97,10 @@ func bench(ctx context.Context) (err error) {
 	if o.root, err = filepath.Abs(o.root); err != nil {
 		return err
 	}
-	return run(ctx, o, chosen)
+	return measure(ctx, o, chosen)
 }
 
-func run(ctx context.Context, o options, chosen []scenario) (err error) {
+func measure(ctx context.Context, o options, chosen []scenario) (err error) {
 	w, err := start(ctx, o)
 	if err != nil {
 		return err
