@@ -37,7 +37,7 @@ func midnight(name string, schedules, claims int, hooks bool, created, completed
 			if err != nil {
 				return nil, err
 			}
-			first, end, err := f.dueAtOnce(ctx, o)
+			first, end, requests, err := f.dueAtOnce(ctx, o)
 			if err != nil {
 				return nil, err
 			}
@@ -46,6 +46,7 @@ func midnight(name string, schedules, claims int, hooks bool, created, completed
 				return nil, err
 			}
 			last.add(bare.Seconds(), first.Seconds())
+			last.Note = "at the API server, in the last round:\n" + requests
 			if end > 0 {
 				done.add(bare.Seconds(), end.Seconds())
 			}
@@ -76,21 +77,25 @@ func (f *fleet) bareSnapshots(ctx context.Context) (time.Duration, error) {
 }
 
 // dueAtOnce lets every schedule of the fleet come due in the same second, and tells how long after that the last VolumeSnapshot was there and the
-// last run completed; 0: there are no runs.
-func (f *fleet) dueAtOnce(ctx context.Context, o *operator) (created, completed time.Duration, err error) {
+// last run completed (0: there are no runs), and what the API server was asked meanwhile.
+func (f *fleet) dueAtOnce(ctx context.Context, o *operator) (created, completed time.Duration, requests string, err error) {
 	f.storage.reset()
 	lead := 15*time.Second + time.Duration(f.schedules)*8*time.Millisecond // to write the schedules and have them noted
 	slot := time.Now().Add(lead).Truncate(time.Minute).Add(time.Minute)
 	early, cancel := context.WithDeadline(ctx, slot)
 	defer cancel()
 	if err := f.plan(early, slot.UTC().Format("4 15 2 1 *")); err != nil {
-		return 0, 0, fmt.Errorf("writing schedules before they are due: %w", err)
+		return 0, 0, "", fmt.Errorf("writing schedules before they are due: %w", err)
+	}
+	before, err := f.latencies(ctx)
+	if err != nil {
+		return 0, 0, "", err
 	}
 	ctx, cancel = context.WithDeadline(ctx, slot.Add(10*time.Minute))
 	defer cancel()
 	t, err := f.storage.await(ctx, func(t tally) bool { return t.created == f.schedules*f.claims })
 	if err != nil {
-		return 0, 0, errors.Join(err, o.alive())
+		return 0, 0, "", errors.Join(err, o.alive())
 	}
 	created = t.lastCreated.Sub(slot)
 	err = poll(ctx, time.Second+time.Duration(f.schedules)*time.Millisecond, func() (bool, error) {
@@ -98,7 +103,11 @@ func (f *fleet) dueAtOnce(ctx context.Context, o *operator) (created, completed 
 		completed, over, err = f.completed(ctx, slot)
 		return over, err
 	})
-	return created, completed, err
+	if err != nil {
+		return 0, 0, "", err
+	}
+	after, err := f.latencies(ctx)
+	return created, completed, after.since(before), err
 }
 
 // completed is how long after the slot the last run was; over is true if all are. A run that did not succeed is an error.
