@@ -13,5 +13,7 @@
 //     not in the numbers, the writes to the API server are.
 //   - the kubelet: pods exist as objects only; an exec goes through the API server to the harness, which answers at once.
 //
+// The quiesce window is the exception: package quiesce measures it on the local cluster, where all of that is real.
+//
 // The operator is its own process with the flags it ships with. Any program that serves the same CRD can take its place: --operator-command.
 package main

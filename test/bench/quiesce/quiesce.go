@@ -78,7 +78,7 @@ func samples(claims int) int {
 	return 1
 }
 
-// Measure all. A cluster that runs already is used and left as it was found; one that was started here is stopped here.
+// Measure all, on a cluster that is started for it and stopped again. If that fails, the results are those of before.
 func Measure(ctx context.Context, o Options) (results []Result, err error) {
 	w, err := attach(ctx, o)
 	if w != nil {
@@ -93,12 +93,12 @@ func Measure(ctx context.Context, o Options) (results []Result, err error) {
 	}
 	for _, qps := range o.SidecarQPS {
 		if err := w.sidecars(ctx, qps); err != nil {
-			return nil, err
+			return results, err
 		}
 		for _, claims := range o.Claims {
 			r, err := w.measure(ctx, claims, qps)
 			if err != nil {
-				return nil, fmt.Errorf("measuring %d claims at %d requests per second: %w", claims, qps, err)
+				return results, fmt.Errorf("measuring %d claims at %d requests per second: %w", claims, qps, err)
 			}
 			results = append(results, r)
 		}

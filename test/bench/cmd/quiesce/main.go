@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -29,11 +30,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	results, err := quiesce.Measure(ctx, o)
-	if err == nil {
-		out := json.NewEncoder(os.Stdout)
-		out.SetIndent("", "  ")
-		err = out.Encode(results)
-	}
+	out := json.NewEncoder(os.Stdout)
+	out.SetIndent("", "  ")
+	err = errors.Join(err, out.Encode(results))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "measuring the quiesce window:", err)
 		os.Exit(1)
