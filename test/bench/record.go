@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,8 +140,12 @@ func (r *record) save(root string) error {
 	if err := e.Encode(r); err != nil {
 		return err
 	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(folder(root), "results.json"), text.Bytes(), 0o644),
-		os.WriteFile(filepath.Join(folder(root), "ratios.svg"), plot(r), 0o644),
-	)
+	if err := os.WriteFile(filepath.Join(folder(root), "results.json"), text.Bytes(), 0o644); err != nil {
+		return err
+	}
+	picture := filepath.Join(folder(root), "ratios.svg")
+	if !slices.ContainsFunc(r.Results, func(x *result) bool { return x.Ratio > 0 }) {
+		return os.RemoveAll(picture) // nothing to show
+	}
+	return os.WriteFile(picture, plot(r), 0o644)
 }
