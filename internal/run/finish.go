@@ -169,6 +169,9 @@ func (m *machine) awaitingReady() {
 	if m.changed {
 		return
 	}
+	if m.grouped() && m.tendGroup() {
+		return
+	}
 	for i := range m.st.Snapshots {
 		s := &m.st.Snapshots[i]
 		if s.State == v1.SnapshotPending && creating {
@@ -183,7 +186,8 @@ func (m *machine) awaitingReady() {
 			s.State = v1.SnapshotFailed
 		}
 		if m.labelOwed(s) {
-			m.act(LabelConsistency{Name: s.Name, UID: m.World.Snapshots[s.Name].UID, Value: v1.ConsistencyApplication})
+			seen, _ := m.seen(s)
+			m.act(LabelConsistency{Name: s.Name, UID: seen.UID, Value: v1.ConsistencyApplication})
 		}
 	}
 	if len(m.effects) > 0 || lingering {
@@ -205,15 +209,16 @@ func (m *machine) awaitingReady() {
 }
 
 func (m *machine) gone(s *v1.SnapshotStatus) bool {
-	seen, ok := m.World.Snapshots[s.Name]
+	seen, ok := m.seen(s)
 	return !ok || m.foreign(seen) || seen.Terminating
 }
 
 // labelOwed: the snapshot may be called consistent and is not yet labelled so.
 func (m *machine) labelOwed(s *v1.SnapshotStatus) bool {
 	c := m.st.Consistency
+	seen, _ := m.seen(s)
 	return c != nil && c.Verdict == v1.ConsistencyApplication && s.CutBeforeRelease && s.State != v1.SnapshotFailed &&
-		!m.gone(s) && m.World.Snapshots[s.Name].Consistency != v1.ConsistencyApplication
+		!m.gone(s) && seen.UID != "" && seen.Consistency != v1.ConsistencyApplication
 }
 
 // finish completes the run with its result.
@@ -223,11 +228,15 @@ func (m *machine) finish() {
 	ready := 0
 	for i := range st.Snapshots {
 		s := &st.Snapshots[i]
-		if seen, ok := m.World.Snapshots[s.Name]; ok && !m.foreign(seen) {
+		if seen, ok := m.seen(s); ok && !m.foreign(seen) {
 			s.Consistency = seen.Consistency
 		}
 		if s.State == v1.SnapshotReady {
 			ready++
+			continue
+		}
+		if s.Name == "" {
+			problems = append(problems, fmt.Sprintf("claim %s: %s", s.Claim, orDefault(s.Message, "not ready")))
 			continue
 		}
 		problems = append(problems, fmt.Sprintf("snapshot %s of claim %s: %s", s.Name, s.Claim, orDefault(s.Message, "not ready")))
@@ -239,6 +248,7 @@ func (m *machine) finish() {
 			m.condition(v1.ConditionSnapshotsReady, metav1.ConditionFalse, v1.ReasonNotAllReady, join(problems))
 		}
 	}
+	problems = append(problems, m.unplannedMembers()...)
 	preFailed := m.preFailed()
 	for _, typ := range []string{v1.ConditionPreHooksSucceeded, v1.ConditionPostHooksSucceeded} {
 		if c := meta.FindStatusCondition(st.Conditions, typ); c != nil && c.Status == metav1.ConditionFalse {
