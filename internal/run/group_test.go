@@ -36,7 +36,6 @@ type groupObject struct {
 type memberObject struct {
 	Snapshot
 	labels, annotations map[string]string
-	begun               time.Time
 }
 
 // memberDelay is how long after the cut members appear.
@@ -134,7 +133,9 @@ func newGroupWorld(t *testing.T) *world {
 func TestGroupUnderHooks(t *testing.T) {
 	w := newGroupWorld(t)
 	labelledBefore := false
-	w.onStep = func(w *world) { labelledBefore = labelledBefore || (len(w.labelled) > 0 && w.run.Status.ReleasedTime == nil) }
+	w.onStep = func(w *world) {
+		labelledBefore = labelledBefore || (len(w.labelled) > 0 && w.run.Status.ReleasedTime == nil)
+	}
 	w.finish()
 	st := w.run.Status
 	if st.Result != v1.ResultSucceeded {
@@ -327,7 +328,9 @@ func TestGroupThatIsRefused(t *testing.T) {
 			w.schedule.Spec.ClaimSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}
 		}, v1.ReasonInvalidGroup, "matchExpressions"},
 		"two classes": {func(w *world) { w.schedule.Spec.SnapshotTemplate.SnapshotClassName = ptr.To("gold") }, v1.ReasonInvalidGroup, "remove one of the two"},
-		"its claims": {func(w *world) { w.groups.refusal = &Problem{Reason: v1.ReasonInvalidGroup, Message: "claim x is not bound"} }, v1.ReasonInvalidGroup,
+		"its claims": {func(w *world) {
+			w.groups.refusal = &Problem{Reason: v1.ReasonInvalidGroup, Message: "claim x is not bound"}
+		}, v1.ReasonInvalidGroup,
 			"claim x is not bound"},
 		"no such API": {func(w *world) { w.groups.refusal = &Problem{Reason: v1.ReasonGroupsUnavailable, Message: "not served"} }, v1.ReasonGroupsUnavailable, "not served"},
 	} {

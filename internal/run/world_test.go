@@ -275,6 +275,9 @@ func (w *world) act(e Effect) {
 		w.leftovers = slices.DeleteFunc(w.leftovers, func(l Leftover) bool { return l.Name == e.Name })
 	case LabelConsistency:
 		s := w.snapshots[e.Name]
+		if s == nil {
+			s = w.memberNamed(e.Name)
+		}
 		if !s.Cut {
 			w.t.Fatalf("snapshot %s was labelled before it was cut (I11)", e.Name)
 		}
