@@ -3,10 +3,13 @@
 package integration
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -288,11 +291,35 @@ type withoutGroups struct {
 }
 
 func (w withoutGroups) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !w.lacks.Load() || !strings.HasPrefix(r.URL.Path, "/apis/groupsnapshot.storage.k8s.io") {
-		return w.next.RoundTrip(r)
+	switch {
+	case !w.lacks.Load():
+	case strings.HasPrefix(r.URL.Path, "/apis/"+groupv1.GroupName):
+		return &http.Response{Status: "404 Not Found", StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain"}},
+			Body: io.NopCloser(strings.NewReader("404 page not found")), Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}, nil
+	case r.URL.Path == "/apis":
+		return w.listGroups(r)
 	}
-	return &http.Response{Status: "404 Not Found", StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain"}},
-		Body: io.NopCloser(strings.NewReader("404 page not found")), Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}, nil
+	return w.next.RoundTrip(r)
+}
+
+// listGroups of the API server, but for this one.
+func (w withoutGroups) listGroups(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Accept", "application/json")
+	answer, err := w.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	var list metav1.APIGroupList
+	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
+		return nil, err
+	}
+	list.Groups = slices.DeleteFunc(list.Groups, func(g metav1.APIGroup) bool { return g.Name == groupv1.GroupName })
+	text, err := json.Marshal(list)
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	answer.Header.Del("Content-Length")
+	return answer, err
 }
 
 func TestAClusterWithoutGroupSnapshots(t *testing.T) {
