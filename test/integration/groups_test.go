@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	pluginof "github.com/stillpoint-operator/stillpoint/cmd/kubectl-stillpoint/command"
 )
 
 // Here tests play the snapshot controller and the storage for group snapshots, step by step.
@@ -371,4 +372,27 @@ func TestAGroupSnapshotOfSomebodyElseIsLeftAlone(t *testing.T) {
 	o.will(o.groupNames).Should(ConsistOf(name))
 	o.Expect(apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))).To(BeFalse())
 	o.Expect(o.run(name).Status.GroupSnapshot.Name).NotTo(Equal(name))
+}
+
+func TestPluginPlansAGroupSnapshot(t *testing.T) {
+	t.Parallel()
+	o := operate(t)
+	p := o.plugin()
+	o.claim("data")
+	o.schedule("s", o.grouped(""))
+	plan, _ := p.planOf("s")
+	p.Expect(plan.Outcome).To(Equal("Failed"))
+	p.Expect(plan.Message).To(HavePrefix("VolumeGroupSnapshotClass " + o.namespace + " of spec.snapshotTemplate.groupSnapshotClassName does not exist"))
+
+	o.groupClass()
+	plan, code := p.planOf("s")
+	p.Expect(code).To(Equal(0))
+	p.Expect(plan.Outcome).To(Equal("Planned"))
+	p.Expect(plan.Claims).To(Equal([]pluginof.PlannedClaim{{Claim: "data", Snapshot: "a member of group s-" + when(o.hour(0)), Class: o.namespace, Driver: o.driver}}))
+
+	o.claim("excluded", annotated(v1.AnnotationExclude, "true"))
+	plan, _ = p.planOf("s")
+	p.Expect(plan.Outcome).To(Equal("Failed"))
+	p.Expect(plan.Message).To(ContainSubstring("claim excluded is annotated"))
+	p.Expect(o.groupNames()).To(BeEmpty())
 }
