@@ -95,8 +95,21 @@ func (r *RunReconciler) gatherGroup(ctx context.Context, o *v1.SnapshotRun, w *r
 		return nil
 	}
 	w.Group = g
-	return err
+	if g == nil || err != nil {
+		return err
+	}
+	w.Snapshots = map[string]run.Snapshot{} // for the metrics: each member by its claim, and until it has appeared its group
+	for i := range o.Status.Snapshots {
+		claim := o.Status.Snapshots[i].Claim
+		seen := g.Snapshot
+		seen.Ready = g.Ready && g.Members[claim].Ready && g.Members[claim].Marked
+		w.Snapshots[memberKey(claim)] = seen
+	}
+	return nil
 }
+
+// memberKey is how the member of a claim is known before it has a name.
+func memberKey(claim string) string { return "member of " + claim }
 
 func (r *RunReconciler) group(ctx context.Context, o *v1.SnapshotRun) (*run.Group, error) {
 	var found groupv1.VolumeGroupSnapshot
@@ -164,7 +177,14 @@ func (r *RunReconciler) createGroup(ctx context.Context, o *v1.SnapshotRun, mem 
 	if e.Owned {
 		g.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "SnapshotSchedule", Name: e.ScheduleName, UID: e.ScheduleUID}}
 	}
+	for i := range o.Status.Snapshots {
+		claim := o.Status.Snapshots[i].Claim
+		mem.making[memberKey(claim)] = &making{claim: claim, at: r.Clock.Now()}
+	}
 	err := r.Create(ctx, g)
+	if apierrors.IsAlreadyExists(err) && mem.tries[e.Name] == 0 { // somebody else's, or that of a process before this one
+		clear(mem.making)
+	}
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		delete(mem.creates, e.Name)
 		return
