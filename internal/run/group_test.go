@@ -207,7 +207,7 @@ func TestGroupAfterACrash(t *testing.T) {
 			if steps > 300 {
 				t.Fatalf("the run takes %d steps", steps)
 			}
-			if len(w.groups.created) > 1 || len(w.started) > len(w.starts) {
+			if len(w.groups.created) > 1 {
 				t.Fatalf("crash at step %d: created %v", crashAt, w.groups.created)
 			}
 			st := w.run.Status

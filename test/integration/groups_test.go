@@ -148,6 +148,9 @@ func TestOneGroupSnapshotForAllClaimsOfARun(t *testing.T) {
 		o.Expect(run.Status.Snapshots[i]).To(And(HaveField("Claim", c.Name), HaveField("Name", s.Name), HaveField("State", v1.SnapshotReady)))
 	}
 	o.Expect(o.condition("hourly", v1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
+	for _, claim := range []string{"data", "wal"} {
+		o.Expect(o.metric("snapscheduler_snapshot_create_total", map[string]string{"pvc_name": claim})).To(Equal(1.0), claim)
+	}
 }
 
 func TestAGroupSnapshotIsAdoptedAfterACrash(t *testing.T) {
