@@ -101,13 +101,13 @@ func TestAGroupSnapshotIsOneCutAndIsRestoredMemberByMember(t *testing.T) {
 		w.Expect(back.sh("wc -l </data/log")).To(Equal(frozen[a.name]), a.name)
 	}
 
-	// The next run's group takes the place of this one, which goes whole: nothing of it is left anywhere.
+	// The next run's group, of the restored claims as well, takes the place of this one, which goes whole: nothing of it is left anywhere.
 	w.nextSecond()
 	second := w.completes(patience, w.start(s))
 	w.Expect(second.Status.Result).To(Equal(v1.ResultSucceeded), describe(second))
 	w.Eventually(w.groupNames, patience, "100ms").Should(ConsistOf(second.Status.GroupSnapshot.Name))
-	w.Eventually(w.snapshotNames, patience, "100ms").Should(HaveLen(3))
-	w.Eventually(func() []int { groups, members := w.contents(); return []int{groups, members} }, patience, "100ms").Should(Equal([]int{1, 3}))
+	w.Eventually(w.snapshotNames, patience, "100ms").Should(HaveLen(6))
+	w.Eventually(func() []int { groups, members := w.contents(); return []int{groups, members} }, patience, "100ms").Should(Equal([]int{1, 6}))
 }
 
 // The storage refuses: the group is gone when the run is over, and the application is free.
