@@ -37,7 +37,7 @@ tidy: ## go mod tidy
 ##@ Tests
 
 .PHONY: test
-test: check integration e2e ## Everything: check, integration, e2e (the first time about 30 minutes, most of it building the cluster)
+test: check fuzz-short integration e2e ## Everything: check, a little fuzzing, integration, e2e (the first time about 30 minutes, most of it building the cluster)
 
 .PHONY: check
 check: unit lint verify ## The fast part: unit, lint, verify (under 5 minutes once the tools are built)
@@ -66,9 +66,21 @@ crash: ## Let every single call of the operator fail, go unanswered or be its la
 e2e: ## Tests on the whole local cluster; starts it if it does not run, and stops only what it started (root)
 	@$(STAGE) e2e hack/e2e.sh $(GO_TEST_FLAGS)
 
+.PHONY: torture
+torture: ## Kill the operator 200 times at chosen and random moments, under load on the local cluster (30 minutes, root; make e2e does 20)
+	@$(STAGE) torture hack/torture.sh $(GO_TEST_FLAGS)
+
 .PHONY: explore
 explore: ## Walk the state machine's histories with one fault more than make unit does (minutes)
 	go test -count 1 -timeout 2h -v -run 'TestExplore$$' ./internal/run/ -explore 1
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (default 1m each); what one finds is kept below its testdata/fuzz
+	@$(STAGE) fuzz hack/fuzz.sh
+
+.PHONY: fuzz-short
+fuzz-short: ## Every fuzz target for a moment, all together about a minute: a part of make test
+	@$(STAGE) fuzz-short hack/fuzz.sh total:40s
 
 .PHONY: cluster-test
 cluster-test: ## Tests of the local cluster itself: they kill and freeze its parts (root)

@@ -24,6 +24,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -40,6 +41,15 @@ import (
 
 // leaseName is snapscheduler's: while a cluster migrates, only one of the two operators works.
 const leaseName = "cd2d8e9f.backube"
+
+// A lease that is not renewed is taken by another operator after leaseDuration; one that is given back, after at most 2.2 times leaseRetry. A
+// leader that cannot renew it stops after renewDeadline, and does nothing once it was not renewed for leaseGood.
+const (
+	leaseDuration = 15 * time.Second
+	leaseGood     = 13 * time.Second
+	renewDeadline = 10 * time.Second
+	leaseRetry    = 700 * time.Millisecond
+)
 
 type options struct {
 	metricsAddress, probeAddress         string
@@ -129,6 +139,11 @@ func start(o *options) error {
 	if err != nil {
 		return err
 	}
+	var lease *controllers.Lease
+	if o.leaderElect {
+		lease = controllers.NewLease(realClock, leaseGood)
+		mgrConfig.Wrap(lease.Wrap)
+	}
 	mgr, err := newManager(mgrConfig, o, namespaces)
 	if err != nil {
 		return err
@@ -146,10 +161,11 @@ func start(o *options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("stillpoint"), Clock: realClock, Hooks: engine,
 		Options: controllers.RunOptions{ReleaseDeadline: o.releaseDeadline, ReadyTimeout: o.readyTimeout, OwnerReferences: o.ownerReferences,
 			Hooks: rules, ForgetOutput: !o.recordOutput, Namespaced: len(namespaces) > 0, Workers: o.workers, Process: fmt.Sprintf("%s_%s", host, uuid.NewUUID())},
+		Lease: lease,
 	}
 	schedules := &controllers.ScheduleReconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder("stillpoint"), Clock: realClock, Skew: skew.Skew,
-		Options: controllers.ScheduleOptions{ReadyTimeout: o.readyTimeout, Hooks: rules, Workers: o.workers}, Draining: runs.Draining,
+		Options: controllers.ScheduleOptions{ReadyTimeout: o.readyTimeout, Hooks: rules, Workers: o.workers}, Draining: runs.Draining, Lease: lease,
 	}
 	err = errors.Join(
 		mgr.Add(manager.RunnableFunc(pool.Run)), // with the lease only: an exec belongs to the process that leads
@@ -160,6 +176,9 @@ func start(o *options) error {
 	)
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
+	}
+	if lease != nil {
+		go exitOnLoss(ctx, lease)
 	}
 	go stopOnSignal(ctx, stop, mgr.Elected(), runs, o.drain, realClock)
 	ctrl.Log.WithName("setup").Info("The operator starts", "version", build.String())
@@ -230,11 +249,21 @@ func newManager(cfg *rest.Config, o *options, namespaces []string) (ctrl.Manager
 		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.leaderNamespace,
 		// start returns as soon as the manager has stopped, so the lease may be handed over at once.
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 ptr.To(leaseDuration), RenewDeadline: ptr.To(renewDeadline), RetryPeriod: ptr.To(leaseRetry),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the manager: %w", err)
 	}
 	return mgr, nil
+}
+
+// exitOnLoss ends the process at once when its lease is lost: what it holds open is released by that, and to stop in order would hand over a
+// lease that is another's by now.
+func exitOnLoss(ctx context.Context, lease *controllers.Lease) {
+	if lease.AwaitLoss(ctx) {
+		ctrl.Log.WithName("stop").Error(errors.New("the lease was not renewed in time"), "Another operator may lead; this one ends at once")
+		os.Exit(1)
+	}
 }
 
 // stopOnSignal stops in two stages. First nothing new begins and active runs go on to their release; when none is left, or the

@@ -12,8 +12,8 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
-// CacheOptions of an operator that works in the given namespaces; none: in all. They keep the operator's memory to its own objects: of VolumeSnapshots only those that carry its label, of completed runs
-// only what the schedule's status shows.
+// CacheOptions of an operator that works in the given namespaces; none: in all. They keep the operator's memory to its own objects: of
+// VolumeSnapshots only those that carry its label, of completed runs only what the schedule's status shows.
 func CacheOptions(namespaces ...string) cache.Options {
 	ours, err := labels.NewRequirement(v1.LabelSchedule, selection.Exists, nil)
 	if err != nil {

@@ -161,7 +161,7 @@ func inMode(o *v1.SnapshotRun) string {
 	return ""
 }
 
-// reportHooks sends one event for every hook that has failed: with its reason, and the last words of its command.
+// reportHooks sends one event for every hook that has failed: with its reason; what its command said is in the run alone.
 func (r *RunReconciler) reportHooks(before *v1.SnapshotRun, n news) {
 	failed := map[string]bool{}
 	key := func(h *v1.HookStatus) string { return fmt.Sprint(h.Stage, h.Pass, h.Name) }

@@ -68,6 +68,8 @@ type RunReconciler struct {
 	Clock    clock.Clock
 	Hooks    HookEngine
 	Options  RunOptions
+	// Lease of this process, without which nothing is done; nil: there is no leader election.
+	Lease *Lease
 
 	draining atomic.Bool
 	rebuild  sync.Once
@@ -186,6 +188,10 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		}
 		watchSnapshots(current, mem, in.World.Snapshots, in.Now)
 		d := run.Decide(in)
+		if !r.Lease.Held() {
+			// Another process may lead, and what this one knows may be old. This process is about to end.
+			return ctrl.Result{RequeueAfter: repeatDelay}, nil
+		}
 		switch {
 		case d.Persist != nil:
 			next, err := r.persist(ctx, current, d.Persist)

@@ -56,10 +56,12 @@ type ScheduleReconciler struct {
 	Options ScheduleOptions
 	// Draining: no further run is started.
 	Draining func() bool
+	// Lease of this process, without which nothing is done; nil: there is no leader election.
+	Lease *Lease
 
 	// unanswered writes of schedules' status by name: answered with an error, and perhaps done all the same.
 	unanswered sync.Map // types.NamespacedName to unansweredStatus
-	// written: the resource version that our last write of a schedule's status made. A pass over an older one comes to what is told already.
+	// written: the resource version that our last write of a schedule's status made. Over an older one nothing is done.
 	written sync.Map // types.NamespacedName to string
 }
 
@@ -129,6 +131,9 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		}
 		return ctrl.Result{}, err
 	}
+	if r.trails(req.NamespacedName, s.ResourceVersion) { // a slot that it noted as missed would be taken all the same
+		return ctrl.Result{RequeueAfter: repeatDelay}, nil
+	}
 	if s.DeletionTimestamp != nil {
 		return ctrl.Result{}, r.leave(ctx, req.NamespacedName) // its runs are deleted with it and go to their release
 	}
@@ -145,6 +150,9 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		}
 	}
 
+	if !r.Lease.Held() {
+		return ctrl.Result{RequeueAfter: repeatDelay}, nil // as in RunReconciler
+	}
 	slotErr := p.calendar(ctx)
 	p.summarise(ctx)
 	retentionErr := errors.Join(p.retain(ctx), p.checkGroups())
@@ -211,9 +219,7 @@ func (p *pass) persist(ctx context.Context) error {
 		before := p.s.DeepCopy()
 		p.s.Status = *p.st
 		if err := p.Status().Patch(ctx, p.s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-			if !p.trails(key, before.ResourceVersion) {
-				p.unanswered.LoadOrStore(key, unansweredStatus{before.ResourceVersion, *p.st, p.events})
-			}
+			p.unanswered.LoadOrStore(key, unansweredStatus{before.ResourceVersion, *p.st, p.events})
 			return fmt.Errorf("writing the status of SnapshotSchedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
 		}
 	}

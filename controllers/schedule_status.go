@@ -192,7 +192,7 @@ func (p *pass) mayBeQuiesced() {
 		p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionTrue, v1.ReasonGivenUp,
 			"run "+stuck.Name+": "+meta.FindStatusCondition(stuck.Status.Conditions, v1.ConditionMayBeQuiesced).Message)
 	case owed:
-	case len(p.s.Spec.PreHooks)+len(p.s.Spec.PostHooks) > 0 || c != nil:
+	case run.HasHooks(p.s) || c != nil:
 		p.condition(v1.ConditionMayBeQuiesced, metav1.ConditionFalse, v1.ReasonReleased, "")
 	}
 }

@@ -18,4 +18,4 @@ else
   trap 'exit 130' INT TERM
 fi
 cluster up
-go test -v -tags e2e -count 1 -timeout 60m "$@" ./test/e2e/...
+go test -v -tags e2e -count 1 -timeout 60m ./test/e2e/... "$@" # the package first: behind a flag of the tests themselves it would be taken for an argument

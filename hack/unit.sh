@@ -1,16 +1,7 @@
 #!/bin/bash
 # Unit tests: every package but those that need an API server or a cluster.
 set -eu
-race=-race
-if ! command -v gcc >/dev/null && ! command -v clang >/dev/null && [ -z "${CC:-}" ]; then
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    echo "the race detector needs a C compiler, which is missing: installing gcc"
-    go run ./test/cluster/cmd/localcluster packages gcc libc6-dev
-  else
-    echo "error: the race detector needs a C compiler. Install gcc and the C library's headers (Debian: apt-get install gcc libc6-dev), or run make as root" >&2
-    exit 1
-  fi
-fi
+hack/compiler.sh
 if ! command -v promtool >/dev/null; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "the tests of the alerts need promtool, which is missing: installing prometheus"
@@ -24,6 +15,6 @@ fi
 packages=$(go list ./...)
 packages=$(grep -Ev '/test/(integration|e2e|bench)(/|$)' <<<"$packages")
 # shellcheck disable=SC2086
-CGO_ENABLED=1 go test $race -short "$@" $packages
+CGO_ENABLED=1 go test -race -short "$@" $packages
 # The exploration of the state machine is one goroutine over a hundred thousand states: it runs without the race detector.
 exec go test "$@" -run Explore ./internal/run/

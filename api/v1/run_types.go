@@ -269,6 +269,9 @@ type ReleaseStatus struct {
 	// nextPassTime is when the next pass begins: when every pre hook whose end is unknown has run out of its own time, and 30 s.
 	// +optional
 	NextPassTime *metav1.MicroTime `json:"nextPassTime,omitempty"`
+	// unknownUntil is how long a command of an earlier pass, of which hooks tells nothing any more, may still be running.
+	// +optional
+	UnknownUntil *metav1.MicroTime `json:"unknownUntil,omitempty"`
 	// requested is the value of the annotation snapscheduler.backube/release that was acted on.
 	// +optional
 	Requested string `json:"requested,omitempty"`
@@ -387,6 +390,9 @@ type AttemptClaim struct {
 type GroupSnapshotStatus struct {
 	// name of the VolumeGroupSnapshot.
 	Name string `json:"name"`
+	// uid of the VolumeGroupSnapshot whose cut was seen. Another one under its name is not this one.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
 	// className is its VolumeGroupSnapshotClass.
 	ClassName string `json:"className"`
 	// claimLabels select its claims; none: every claim of the namespace.
@@ -402,6 +408,9 @@ type SnapshotStatus struct {
 	ClaimUID types.UID `json:"claimUID"`
 	// name of the VolumeSnapshot; empty while a member of a group snapshot is not found yet.
 	Name string `json:"name"`
+	// uid of the VolumeSnapshot whose cut was seen. Another one under its name is not this one.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
 	// className is its VolumeSnapshotClass.
 	// +optional
 	ClassName string `json:"className,omitempty"`
@@ -413,7 +422,7 @@ type SnapshotStatus struct {
 	// cutSeenTime is when the operator saw that it was cut.
 	// +optional
 	CutSeenTime *metav1.MicroTime `json:"cutSeenTime,omitempty"`
-	// cutBeforeRelease: the cut was seen before the release began.
+	// cutBeforeRelease: the cut was seen before the release began, and within maxQuiesceSeconds.
 	// +optional
 	CutBeforeRelease bool `json:"cutBeforeRelease,omitempty"`
 	// creationTime is the storage's time of the cut.

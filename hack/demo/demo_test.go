@@ -4,7 +4,7 @@ package main
 
 import (
 	"fmt"
-	"os/exec"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
+	"github.com/stillpoint-operator/stillpoint/test/process"
 )
 
 var begin = time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
@@ -149,28 +150,17 @@ func TestRecoveryIsCleanOnlyIfTheLogSaysSo(t *testing.T) {
 	}
 }
 
-func TestOnlyTheProcessThatWasStartedIsEnded(t *testing.T) {
+func TestTheOperatorsProcessIsRecorded(t *testing.T) {
 	file := t.TempDir() + "/operator.json"
-	if p, err := readProcess(file); err != nil || p.alive() {
-		t.Fatalf("without a record nothing runs: %+v, %v", p, err)
+	if o, err := readOperator(file); err != nil || o.Alive() {
+		t.Fatalf("without a record nothing runs: %+v, %v", o, err)
 	}
-	p, err := launch(exec.Command("sleep", "60"), t.TempDir()+"/log")
-	if err != nil {
+	self, _ := process.Of(os.Getpid())
+	o := operator{self, "127.0.0.1:1", "127.0.0.1:2"}
+	if err := o.record(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.record(file); err != nil {
-		t.Fatal(err)
-	}
-	other := p
-	other.Start++
-	if err := other.end(0); err != nil || !p.alive() {
-		t.Fatalf("another process of the same id was ended: %v", err)
-	}
-	same, err := readProcess(file)
-	if err != nil || same != p {
-		t.Fatalf("read %+v, %v; wrote %+v", same, err, p)
-	}
-	if err := same.end(5 * time.Second); err != nil || p.alive() {
-		t.Errorf("it was not ended: %v", err)
+	if same, err := readOperator(file); err != nil || same != o || !same.Alive() {
+		t.Errorf("read %+v, %v; wrote %+v", same, err, o)
 	}
 }

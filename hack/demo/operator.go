@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/stillpoint-operator/stillpoint/test/process"
 )
 
 const (
@@ -78,18 +80,19 @@ func (d *demo) startOperator(ctx context.Context, binary, kubeconfig string) err
 	cmd := exec.Command(binary, "--leader-election-namespace="+operatorNamespace, "--drain-timeout="+drain.String(),
 		"--health-probe-bind-address="+ports[0], "--metrics-bind-address="+ports[1], "--metrics-secure=false")
 	cmd.Env = append(environ(), "KUBECONFIG="+kubeconfig)
-	p, err := launch(cmd, d.operatorLog())
+	cmd.Dir = "/"
+	started, err := process.Launch(cmd, d.operatorLog())
 	if err != nil {
 		return fmt.Errorf("%w; the end of %s:\n%s", err, d.operatorLog(), tail(d.operatorLog()))
 	}
-	p.Health, p.Metrics = ports[0], ports[1]
+	p := operator{started, ports[0], ports[1]}
 	if err := p.record(d.operatorRecord()); err != nil {
-		return errors.Join(err, p.end(time.Second))
+		return errors.Join(err, p.End(time.Second))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, leaseWait, errors.New("too late"))
 	defer cancel()
 	for begin := time.Now(); !p.leads(ctx); {
-		if !p.alive() {
+		if !p.Alive() {
 			return fmt.Errorf("it ended after %.0f s; the end of %s:\n%s", time.Since(begin).Seconds(), d.operatorLog(), tail(d.operatorLog()))
 		}
 		if err := sleep(ctx, 200*time.Millisecond); err != nil {
@@ -105,7 +108,7 @@ func (d *demo) startOperator(ctx context.Context, binary, kubeconfig string) err
 }
 
 // leads asks the process itself whether it has the lease; until then it serves and does nothing.
-func (p process) leads(ctx context.Context) bool {
+func (p operator) leads(ctx context.Context) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Metrics+"/metrics", nil)
 	if err != nil {
 		return false
@@ -121,13 +124,13 @@ func (p process) leads(ctx context.Context) bool {
 
 // operatorDown stops the operator of this or an earlier demo. It releases what is quiesced before it ends.
 func (d *demo) operatorDown() error {
-	p, err := readProcess(d.operatorRecord())
+	p, err := readOperator(d.operatorRecord())
 	if err != nil {
 		return err
 	}
-	if p.alive() {
+	if p.Alive() {
 		d.say("the operator: stopping process %d", p.PID)
-		if err := p.end(drain + 10*time.Second); err != nil {
+		if err := p.End(drain + 10*time.Second); err != nil {
 			return err
 		}
 	}
@@ -139,8 +142,8 @@ func (d *demo) operatorDown() error {
 
 // operatorDied is nil while the operator runs.
 func (d *demo) operatorDied() error {
-	p, err := readProcess(d.operatorRecord())
-	if err != nil || p.alive() {
+	p, err := readOperator(d.operatorRecord())
+	if err != nil || p.Alive() {
 		return err
 	}
 	return fmt.Errorf("the operator's process has ended; the end of its log %s:\n%s", d.operatorLog(), tail(d.operatorLog()))

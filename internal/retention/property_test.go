@@ -120,47 +120,51 @@ func newestReady(now time.Time, snapshots []Snapshot, name, uid string, also fun
 func anySnapshot(Snapshot) bool { return true }
 
 func TestTheNewestReadySnapshotSurvives(t *testing.T) {
-	histories(t, 11, func(t *testing.T, _ *rand.Rand, h history) {
-		verdicts := byName(h.decide())
-		for _, claim := range h.claims {
-			// Of the claim as it exists, adopted ones included.
-			snapshots := slices.Clone(h.snapshots)
-			for i, s := range snapshots {
-				if s.ClaimName == claim.Name && s.ClaimUID == "" && s.Created.After(claim.Created) {
-					snapshots[i].ClaimUID = claim.UID
-				}
-			}
-			for about, also := range map[string]func(Snapshot) bool{
-				"ready":       anySnapshot,
-				"application": func(s Snapshot) bool { return s.Consistency == ConsistencyApplication },
-			} {
-				newest := newestReady(now, snapshots, claim.Name, claim.UID, also)
-				if newest == nil || !verdicts[newest.Name].Delete {
-					continue
-				}
-				if !h.rules.ExpireLast || verdicts[newest.Name].Rule != Expired {
-					t.Errorf("the newest %s one of %s goes: %+v", about, claim.Name, verdicts[newest.Name])
-				}
+	histories(t, 11, theNewestReadySnapshotSurvives)
+}
+
+func theNewestReadySnapshotSurvives(t *testing.T, _ *rand.Rand, h history) {
+	verdicts := byName(h.decide())
+	for _, claim := range h.claims {
+		// Of the claim as it exists, adopted ones included.
+		snapshots := slices.Clone(h.snapshots)
+		for i, s := range snapshots {
+			if s.ClaimName == claim.Name && s.ClaimUID == "" && s.Created.After(claim.Created) {
+				snapshots[i].ClaimUID = claim.UID
 			}
 		}
-	})
+		for about, also := range map[string]func(Snapshot) bool{
+			"ready":       anySnapshot,
+			"application": func(s Snapshot) bool { return s.Consistency == ConsistencyApplication },
+		} {
+			newest := newestReady(now, snapshots, claim.Name, claim.UID, also)
+			if newest == nil || !verdicts[newest.Name].Delete {
+				continue
+			}
+			if !h.rules.ExpireLast || verdicts[newest.Name].Rule != Expired {
+				t.Errorf("the newest %s one of %s goes: %+v", about, claim.Name, verdicts[newest.Name])
+			}
+		}
+	}
 }
 
 func TestAVanishedClaimKeepsItsNewestButForExpires(t *testing.T) {
-	histories(t, 12, func(t *testing.T, _ *rand.Rand, h history) {
-		verdicts := byName(h.decide())
-		for _, name := range []string{"a", "b"} {
-			for _, uid := range []string{"1", "2"} {
-				if slices.ContainsFunc(h.claims, func(c Claim) bool { return c.Name == name && c.UID == uid }) {
-					continue
-				}
-				newest := newestReady(now, h.snapshots, name, uid, anySnapshot)
-				if newest != nil && verdicts[newest.Name].Delete && verdicts[newest.Name].Rule != Expired {
-					t.Errorf("the last one of %s/%s goes: %+v", name, uid, verdicts[newest.Name])
-				}
+	histories(t, 12, aVanishedClaimKeepsItsNewestButForExpires)
+}
+
+func aVanishedClaimKeepsItsNewestButForExpires(t *testing.T, _ *rand.Rand, h history) {
+	verdicts := byName(h.decide())
+	for _, name := range []string{"a", "b"} {
+		for _, uid := range []string{"1", "2"} {
+			if slices.ContainsFunc(h.claims, func(c Claim) bool { return c.Name == name && c.UID == uid }) {
+				continue
+			}
+			newest := newestReady(now, h.snapshots, name, uid, anySnapshot)
+			if newest != nil && verdicts[newest.Name].Delete && verdicts[newest.Name].Rule != Expired {
+				t.Errorf("the last one of %s/%s goes: %+v", name, uid, verdicts[newest.Name])
 			}
 		}
-	})
+	}
 }
 
 // A claim is deleted and created again, and the new one gets snapshots.
@@ -191,28 +195,30 @@ func TestAClaimCreatedAgainNeverCostsTheLastSnapshotOfTheOldOne(t *testing.T) {
 }
 
 func TestApplyingTheResultAgainDeletesNothing(t *testing.T) {
-	histories(t, 14, func(t *testing.T, r *rand.Rand, h history) {
-		first := h.decide()
-		h.snapshots = remaining(first)
-		for _, v := range h.decide() {
-			if v.Delete {
-				t.Errorf("goes the second time only: %+v", v)
-			}
+	histories(t, 14, applyingTheResultAgainDeletesNothing)
+}
+
+func applyingTheResultAgainDeletesNothing(t *testing.T, r *rand.Rand, h history) {
+	first := h.decide()
+	h.snapshots = remaining(first)
+	for _, v := range h.decide() {
+		if v.Delete {
+			t.Errorf("goes the second time only: %+v", v)
 		}
-		// Nor does it matter if only some deletions succeed.
-		h.snapshots = nil
-		for _, v := range first {
-			if !v.Delete || r.Intn(2) == 0 {
-				h.snapshots = append(h.snapshots, v.Snapshot)
-			}
+	}
+	// Nor does it matter if only some deletions succeed.
+	h.snapshots = nil
+	for _, v := range first {
+		if !v.Delete || r.Intn(2) == 0 {
+			h.snapshots = append(h.snapshots, v.Snapshot)
 		}
-		then := byName(h.decide())
-		for _, v := range first {
-			if !v.Delete && then[v.Snapshot.Name].Delete {
-				t.Errorf("goes after some others went: %+v", then[v.Snapshot.Name])
-			}
+	}
+	then := byName(h.decide())
+	for _, v := range first {
+		if !v.Delete && then[v.Snapshot.Name].Delete {
+			t.Errorf("goes after some others went: %+v", then[v.Snapshot.Name])
 		}
-	})
+	}
 }
 
 // Older snapshots turn up. The one exception is the oldest snapshot that keep
@@ -254,71 +260,73 @@ func isOldestOfItsClaim(h history, verdicts []Verdict, v Verdict) bool {
 }
 
 func TestFailedAndUnfinishedOnesNeverEvictReadyOnes(t *testing.T) {
-	histories(t, 16, func(t *testing.T, _ *rand.Rand, h history) {
-		for i := range h.snapshots {
-			h.snapshots[i].Group = ""
-		}
-		with := h.decide()
-		h.snapshots = slices.DeleteFunc(h.snapshots, func(s Snapshot) bool { return s.State != Ready })
-		without := byName(h.decide())
-		for _, v := range with {
-			if v.Snapshot.State == Ready && (v.Delete != without[v.Snapshot.Name].Delete || v.Rule != without[v.Snapshot.Name].Rule) {
-				t.Errorf("with the others %+v, without %+v", v, without[v.Snapshot.Name])
-			}
-		}
-	})
+	histories(t, 16, failedAndUnfinishedOnesNeverEvictReadyOnes)
 }
 
-func TestWhatMustNeverGoStays(t *testing.T) {
-	histories(t, 17, func(t *testing.T, _ *rand.Rand, h history) {
-		for _, v := range h.decide() {
-			s := v.Snapshot
-			young := h.rules.ReadyTimeout <= 0 || now.Sub(s.Created) < h.rules.ReadyTimeout
-			if v.Delete && (s.Keep || s.Foreign || s.RunActive || s.State == Terminating || s.ContentSourced && s.Group == "" ||
-				s.State == Unfinished && young || s.Time().After(now) && s.State == Ready) {
-				t.Errorf("goes: %+v", v)
-			}
-			if v.Delete && h.rules.Expires == nil && (v.Rule == Expired || v.Rule == FailedExpired) {
-				t.Errorf("expires without expires: %+v", v)
-			}
+func failedAndUnfinishedOnesNeverEvictReadyOnes(t *testing.T, _ *rand.Rand, h history) {
+	for i := range h.snapshots {
+		h.snapshots[i].Group = ""
+	}
+	with := h.decide()
+	h.snapshots = slices.DeleteFunc(h.snapshots, func(s Snapshot) bool { return s.State != Ready })
+	without := byName(h.decide())
+	for _, v := range with {
+		if v.Snapshot.State == Ready && (v.Delete != without[v.Snapshot.Name].Delete || v.Rule != without[v.Snapshot.Name].Rule) {
+			t.Errorf("with the others %+v, without %+v", v, without[v.Snapshot.Name])
 		}
-	})
+	}
 }
 
-func TestNothingGoesBeforeItIsDue(t *testing.T) {
-	histories(t, 18, func(t *testing.T, r *rand.Rand, h history) {
-		verdicts := h.decide()
-		h.snapshots = remaining(verdicts)
-		due := NextDue(Decide(now, h.rules, h.claims, h.snapshots))
-		at := now.Add(20000 * day)
-		if !due.IsZero() {
-			if !due.After(now) {
-				t.Errorf("due at %v, which is not in the future", due)
-				return
-			}
-			at = now.Add(time.Duration(r.Int63n(int64(due.Sub(now)))))
+func TestWhatMustNeverGoStays(t *testing.T) { histories(t, 17, whatMustNeverGoStays) }
+
+func whatMustNeverGoStays(t *testing.T, _ *rand.Rand, h history) {
+	for _, v := range h.decide() {
+		s := v.Snapshot
+		young := h.rules.ReadyTimeout <= 0 || now.Sub(s.Created) < h.rules.ReadyTimeout
+		if v.Delete && (s.Keep || s.Foreign || s.RunActive || s.State == Terminating || s.ContentSourced && s.Group == "" ||
+			s.State == Unfinished && young || s.Time().After(now) && s.State == Ready) {
+			t.Errorf("goes: %+v", v)
 		}
-		for _, v := range Decide(at, h.rules, h.claims, h.snapshots) {
-			if v.Delete {
-				t.Errorf("goes at %v, due is %v: %+v", at, due, v)
-			}
+		if v.Delete && h.rules.Expires == nil && (v.Rule == Expired || v.Rule == FailedExpired) {
+			t.Errorf("expires without expires: %+v", v)
 		}
-	})
+	}
 }
 
-func TestTheInputIsNotChanged(t *testing.T) {
-	histories(t, 19, func(t *testing.T, r *rand.Rand, h history) {
-		written := func() string { return fmt.Sprintf("%+v %+v", h.claims, h.snapshots) + deref(h.rules) }
-		before := written()
-		verdicts := fmt.Sprint(h.decide())
-		if before != written() {
-			t.Error("the input was changed")
+func TestNothingGoesBeforeItIsDue(t *testing.T) { histories(t, 18, nothingGoesBeforeItIsDue) }
+
+func nothingGoesBeforeItIsDue(t *testing.T, r *rand.Rand, h history) {
+	verdicts := h.decide()
+	h.snapshots = remaining(verdicts)
+	due := NextDue(Decide(now, h.rules, h.claims, h.snapshots))
+	at := now.Add(20000 * day)
+	if !due.IsZero() {
+		if !due.After(now) {
+			t.Errorf("due at %v, which is not in the future", due)
+			return
 		}
-		r.Shuffle(len(h.snapshots), func(i, j int) { h.snapshots[i], h.snapshots[j] = h.snapshots[j], h.snapshots[i] })
-		if again := fmt.Sprint(h.decide()); again != verdicts {
-			t.Errorf("another order of input gives other verdicts:\n%s\n%s", verdicts, again)
+		at = now.Add(time.Duration(r.Int63n(int64(due.Sub(now)))))
+	}
+	for _, v := range Decide(at, h.rules, h.claims, h.snapshots) {
+		if v.Delete {
+			t.Errorf("goes at %v, due is %v: %+v", at, due, v)
 		}
-	})
+	}
+}
+
+func TestTheInputIsNotChanged(t *testing.T) { histories(t, 19, theInputIsNotChanged) }
+
+func theInputIsNotChanged(t *testing.T, r *rand.Rand, h history) {
+	written := func() string { return fmt.Sprintf("%+v %+v", h.claims, h.snapshots) + deref(h.rules) }
+	before := written()
+	verdicts := fmt.Sprint(h.decide())
+	if before != written() {
+		t.Error("the input was changed")
+	}
+	r.Shuffle(len(h.snapshots), func(i, j int) { h.snapshots[i], h.snapshots[j] = h.snapshots[j], h.snapshots[i] })
+	if again := fmt.Sprint(h.decide()); again != verdicts {
+		t.Errorf("another order of input gives other verdicts:\n%s\n%s", verdicts, again)
+	}
 }
 
 func deref(r Rules) string {

@@ -41,7 +41,8 @@ func NeedsOf(r *v1.SnapshotRun) Needs {
 	case v1.PhaseCompleted:
 		return Needs{Lock: true, Schedule: slices.Contains(r.Finalizers, v1.FinalizerRelease) && gaveUp(&r.Status)}
 	}
-	return Needs{}
+	// A phase of another version: what it quiesced is released.
+	return Needs{Schedule: true, Lock: true, Exec: true}
 }
 
 // Decide what a run does next. It is deterministic and mutates nothing of its input.
@@ -64,6 +65,8 @@ func Decide(in Input) Decision {
 		m.awaitingReady()
 	case v1.PhaseCompleted:
 		m.completed()
+	default: // of another version; see unsound
+		m.interrupted()
 	}
 	return m.decision()
 }
@@ -138,11 +141,11 @@ func phaseOf(r *v1.SnapshotRun) v1.RunPhase {
 // Active reports whether a run may have quiesced something: from its plan until its release is over.
 func Active(r *v1.SnapshotRun) bool {
 	switch phaseOf(r) {
-	case v1.PhasePlanned, v1.PhasePreHooks, v1.PhaseSnapshotting, v1.PhasePostHooks:
-		return true
 	case v1.PhasePending, v1.PhaseAwaitingReady, v1.PhaseCompleted:
+		return false
+	case v1.PhasePlanned, v1.PhasePreHooks, v1.PhaseSnapshotting, v1.PhasePostHooks:
 	}
-	return false
+	return true // also in a phase that only another version knows
 }
 
 // BeforeAwaitingReady reports whether a slot that comes now would overlap with the run.

@@ -6,191 +6,254 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
-// happen: everything that the world may do by itself.
+// happen: everything that the world may do by itself. It reports whether the run may rely on something to happen.
 func (x *explorer) happen(n *node) bool {
 	happened := false
-	for _, name := range slices.Sorted(maps.Keys(n.Exec)) {
-		k, e := n.Keys[name], n.Exec[name]
-		pod := volumeOf(podOf(k))
-		switch e.State {
+	for _, k := range sortedKeys(n.Exec) {
+		switch n.Exec[k].State {
+		case ExecQueued:
+			happened = true
+			c := n.clone("a slot is free: " + k.Target)
+			c.Exec[k] = Exec{State: ExecReserved}
+			x.visit(c)
 		case ExecRunning:
 			happened = true
-			if !n.exists(podOf(k)) {
-				c := n.clone("finds no pod: " + name)
-				c.Exec[name] = Exec{State: ExecDone, Outcome: Outcome{Reason: v1.ReasonPodNotFound, NeverStarted: true}}
-				x.visit(c)
-				continue
-			}
-			held := k.Stage == v1.StagePre && n.Run.Status.Plan.PreHooks[k.Hook].Mode == v1.ModeHold
-			c := n.clone("ends well: " + name)
-			c.Frozen[pod] = k.Stage == v1.StagePre
-			c.Exec[name] = Exec{State: ExecDone, Outcome: *completed()}
-			if held {
-				c.Exec[name] = Exec{State: ExecHeld, HeldAt: c.Now}
-			}
-			x.visit(c)
-			if n.Faults == 0 {
-				continue
-			}
-			for what, o := range map[string]*Outcome{"fails": failed(), "times out": timedOut(), "is lost": lost()} {
-				c := n.clone(what + ": " + name)
-				c.Faults--
-				c.Exec[name] = Exec{State: ExecDone, Outcome: *o}
-				if o.EndUnknown {
-					c.loosen(k)
-				}
-				x.visit(c)
-				if k.Stage == v1.StagePre && !held {
-					f := c.clone("and had quiesced")
-					f.Frozen[pod] = true
-					x.visit(f)
-				}
-			}
+			x.running(n, k)
 		case ExecReleasing:
 			happened = true
-			c := n.clone("is released: " + name)
-			c.Frozen[pod] = false
-			c.Exec[name] = Exec{State: ExecDone, Outcome: *completed()}
-			x.visit(c)
+			x.releasing(n, k)
 		case ExecHeld:
-			if n.Faults > 0 {
-				c := n.clone("is lost while held: " + name)
-				c.Faults--
-				c.Frozen[pod] = false
-				c.Exec[name] = Exec{State: ExecDone, Outcome: Outcome{Reason: v1.ReasonHoldLost, EndUnknown: true}}
+			x.holding(n, k)
+		case ExecReserved:
+			if n.Delays > 0 {
+				c := n.clone("the slot is given to somebody else: " + k.Target)
+				c.Delays--
+				delete(c.Exec, k)
 				x.visit(c)
 			}
-		case ExecUnknown, ExecQueued, ExecReserved, ExecDone:
+		case ExecUnknown, ExecDone:
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(n.Snapshots)) {
-		s := n.Snapshots[name]
-		if s.Ready || s.Error != "" {
-			continue
+	if !in(n.Run, v1.PhaseCompleted) {
+		for _, name := range slices.Sorted(maps.Keys(n.Snapshots)) {
+			happened = x.snapshot(n, name) || happened
 		}
-		happened = true
-		c := n.clone("is cut: " + name)
-		t := s
-		t.Bound, t.Cut, t.Ready = true, true, true
-		c.Snapshots[name] = t
-		c.CutFrozen[name] = !slices.ContainsFunc(n.Pods, func(p Target) bool { return !n.Frozen[volumeOf(string(p.UID))] })
+	}
+	for _, volume := range slices.Sorted(maps.Keys(n.Loose)) {
+		if !n.Frozen[volume] {
+			c := n.clone("a loose command freezes " + volume)
+			c.Frozen[volume] = true
+			delete(c.Loose, volume)
+			x.visit(c)
+		}
+	}
+	for i := range n.Away {
+		c := n.clone("a pod comes back: " + n.Away[i].Pod)
+		c.Away = slices.Delete(c.Away, i, i+1)
+		c.Pods = append(c.Pods, again(n.Away[i]))
 		x.visit(c)
-		if n.Faults > 0 {
-			c := n.clone("fails: " + name)
-			c.Faults--
-			t := s
-			t.Error = "refused"
-			c.Snapshots[name] = t
-			x.visit(c)
-		}
-	}
-	for _, pod := range slices.Sorted(maps.Keys(n.Loose)) {
-		if !n.Frozen[pod] {
-			c := n.clone("a loose command freezes " + pod)
-			c.Frozen[pod] = true
-			delete(c.Loose, pod)
-			x.visit(c)
-		}
 	}
 	return happened
 }
 
-// faults: what people and machines do at the worst time.
-func (x *explorer) faults(n *node) {
-	if n.Crashes > 0 && n.Run.Status.Phase != v1.PhaseCompleted {
-		c := n.clone("CRASH")
-		c.Crashes--
-		c.Process++
-		for name, e := range n.Exec {
-			k := n.Keys[name]
-			switch e.State {
-			case ExecRunning:
-				c.loosen(k)
-			case ExecHeld, ExecReleasing:
-				c.Frozen[volumeOf(podOf(k))] = false // a held command releases when its client dies
-			case ExecUnknown, ExecQueued, ExecReserved, ExecDone:
-			}
-		}
-		c.Exec, c.Keys, c.Creates = map[string]Exec{}, map[string]ExecKey{}, map[string]CreateFailure{}
+// again is the pod that takes the place of p.
+func again(p Target) Target {
+	p.Pod += "x"
+	p.UID += "'"
+	p.ContainerID += "'"
+	return p
+}
+
+// outcome of a command, and whether it quiesced (or released) its application: it did, it did not, or either is possible.
+type outcome struct {
+	what string
+	of   *Outcome
+	did  []bool
+}
+
+// running commands end, well or not.
+func (x *explorer) running(n *node, k ExecKey) {
+	volume, pre, held := volumeOf(podOf(k)), k.Stage == v1.StagePre, n.held(k)
+	if !n.exists(podOf(k)) {
+		c := n.clone("finds no pod: " + k.Target)
+		c.free(k)
+		c.end(k, &Outcome{Reason: v1.ReasonPodNotFound, NeverStarted: true})
 		x.visit(c)
-		// The new process may see the record as it was before the last write: what it then wants to record is refused, what it does is done.
-		if n.Stale != nil {
-			if d := x.decide(c.input(n.Stale.DeepCopy())); len(d.Act) > 0 {
-				x.act(c, d.Act, "act on a stale record:")
-			}
-		}
-	}
-	if n.Edits == 0 || n.Run.Status.Phase == v1.PhaseCompleted {
 		return
 	}
-	edit := func(what string, do func(c *node)) {
-		c := n.clone(what)
-		c.Edits--
-		do(c)
+	if !n.Broken[volume] || pre {
+		c := n.clone("ends well: " + k.Target)
+		c.Frozen[volume] = pre || (n.Frozen[volume] && !releases(n.plannedHook(k)))
+		c.end(k, completed())
+		if held {
+			c.Exec[k] = Exec{State: ExecHeld, HeldAt: c.Now}
+		}
+		x.visit(c)
+	} else {
+		c := n.clone("fails again: " + k.Target)
+		c.end(k, failed())
 		x.visit(c)
 	}
-	if n.Run.DeletionTimestamp == nil {
-		edit("the run is deleted", func(c *node) { c.Run.DeletionTimestamp = ptr.To(metav1.NewTime(begin)) })
+	if n.Faults == 0 {
+		return
 	}
-	if n.Schedule != nil {
-		edit("the schedule is deleted", func(c *node) { c.Schedule = nil })
-		edit("the schedule loses its hooks", func(c *node) {
-			c.Schedule = c.Schedule.DeepCopy()
-			c.Schedule.Spec.PreHooks, c.Schedule.Spec.PostHooks = nil, nil
-		})
+	either := []bool{false, true}
+	outcomes := []outcome{
+		{"fails", failed(), either},
+		{"times out", timedOut(), either},
+		{"is lost", lost(), either},
+		{"is not reached", &Outcome{Reason: v1.ReasonUnreachable, NeverStarted: true}, []bool{false}},
+		{"is forbidden", &Outcome{Reason: v1.ReasonForbidden, NeverStarted: true}, []bool{false}},
 	}
-	edit("the release is asked for", func(c *node) { c.Run.Annotations = map[string]string{v1.AnnotationRelease: "x"} })
-	if len(n.Pods) > 0 && Active(n.Run) {
-		edit("a pod is replaced", func(c *node) {
-			old := string(c.Pods[0].UID)
-			c.Pods[0].Pod += "x"
-			c.Pods[0].UID += "'"
-			c.Pods[0].ContainerID += "'"
-			for name, e := range c.Exec {
-				if podOf(c.Keys[name]) == old && (e.State == ExecRunning || e.State == ExecHeld || e.State == ExecReleasing) {
-					c.Exec[name] = Exec{State: ExecDone, Outcome: Outcome{Reason: v1.ReasonPodGone, Message: "gone"}}
-				}
+	if held {
+		// One that ends by itself has released. TestAHeldCommandThatEndsBeforeItIsReady says what is not known of it.
+		outcomes[0].did = []bool{false}
+	}
+	for _, o := range outcomes {
+		for _, did := range o.did {
+			c := n.clone(o.what + ": " + k.Target)
+			c.Faults--
+			c.end(k, o.of)
+			if did {
+				c.trace.what += ", and had done its work"
+				c.Frozen[volume] = pre
 			}
-			delete(c.Loose, volumeOf(old)) // its processes ended with it
-		})
+			switch {
+			case o.of.Reason == v1.ReasonUnreachable:
+				c.free(k)
+			case o.of.Reason == v1.ReasonTimeout:
+				c.loosen(k)
+			case o.of.EndUnknown:
+				c.lose(k)
+			}
+			x.visit(c)
+		}
+	}
+	if !pre && !n.Broken[volume] {
+		c := n.clone("fails from now on: " + k.Target)
+		c.Faults--
+		c.Broken[volume] = true
+		c.end(k, failed())
+		x.visit(c)
 	}
 }
 
-// check what must hold in every state.
-func (x *explorer) check(n *node) {
-	st := &n.Run.Status
-	if past := slices.Index(order, phaseOf(n.Run)) > slices.Index(order, v1.PhasePostHooks); past && st.QuiescedTime != nil && st.ReleasedTime == nil {
-		x.fail(n, "phase %s without a release (I2)", st.Phase)
+// free is an attempt that never started, for a reason that passes: it does not count towards backoffLimit.
+func (n *node) free(k ExecKey) {
+	if k.Stage == v1.StagePre {
+		k.Attempt = 0
+		n.Free[k]++
 	}
-	for name, s := range n.Snapshots {
-		if s.Consistency == v1.ConsistencyApplication && !n.CutFrozen[name] {
-			x.fail(n, "snapshot %s is labelled application and was not cut while everything was quiesced (I11)", name)
+}
+
+// releases says of a post hook that it releases its application; others tell somebody, or the like.
+func releases(h *v1.PlannedHook) bool { return h.ExecutionPolicy == v1.ExecuteAlways }
+
+// releasing: a held command whose input was closed.
+func (x *explorer) releasing(n *node, k ExecKey) {
+	volume := volumeOf(podOf(k))
+	c := n.clone("is released: " + k.Target)
+	c.Frozen[volume] = false
+	c.end(k, completed())
+	x.visit(c)
+	if n.Faults == 0 {
+		return
+	}
+	for _, o := range []outcome{
+		{"ends without saying that it released", &Outcome{Reason: v1.ReasonOutputMissing, ExitCode: ptr.To[int32](0)}, []bool{false, true}},
+		{"is not released in time", timedOut(), []bool{false}},
+		{"is lost while it releases", lost(), []bool{false, true}},
+	} {
+		for _, did := range o.did {
+			c := n.clone(o.what + ": " + k.Target)
+			c.Faults--
+			c.end(k, o.of)
+			c.Frozen[volume] = n.Frozen[volume] && !did
+			x.visit(c)
 		}
 	}
 }
 
-// checkEnd what must hold when the run is over.
-func (x *explorer) checkEnd(n *node) {
-	st := &n.Run.Status
-	alarm := meta.IsStatusConditionTrue(st.Conditions, v1.ConditionMayBeQuiesced)
-	for pod, frozen := range n.Frozen {
-		if frozen && !alarm {
-			x.fail(n, "the run is over, the application of %s is quiesced, and nobody says so (I2)", pod)
+// holding: a held command is lost before it is released.
+func (x *explorer) holding(n *node, k ExecKey) {
+	if n.Faults == 0 {
+		return
+	}
+	for _, o := range []outcome{
+		{"is lost while held", &Outcome{Reason: v1.ReasonHoldLost, EndUnknown: true}, []bool{true}},
+		{"is killed while held", &Outcome{Reason: v1.ReasonHoldLost, ExitCode: ptr.To[int32](137)}, []bool{false, true}},
+	} {
+		for _, did := range o.did {
+			c := n.clone(o.what + ": " + k.Target)
+			c.Faults--
+			c.end(k, o.of)
+			c.Frozen[volumeOf(podOf(k))] = !did
+			x.visit(c)
 		}
 	}
-	if st.Result == v1.ResultSucceeded {
-		for _, s := range st.Snapshots {
-			asked := len(st.Plan.PreHooks) > 0 && !st.Consistency.Allowed
-			if seen, ok := n.Snapshots[s.Name]; !ok || !seen.Ready || (asked && seen.Consistency != v1.ConsistencyApplication) {
-				x.fail(n, "the run succeeded and snapshot %s is not as asked (I6)", s.Name)
-			}
+}
+
+// snapshot moves on. It reports whether the run may rely on that.
+func (x *explorer) snapshot(n *node, name string) bool {
+	s := n.Snapshots[name]
+	if old, behind := n.Behind[name]; behind {
+		c := n.clone("the cache shows " + name)
+		delete(c.Behind, name)
+		x.visit(c)
+		if old.Cut != s.Cut {
+			return true
 		}
 	}
+	if s.Foreign || s.Ready || (s.Error != "" && !s.Bound) {
+		return len(n.Behind) > 0
+	}
+	set := func(what string, t Snapshot) *node {
+		c := n.clone(what + ": " + name)
+		c.Snapshots[name] = t
+		if t.Cut && !s.Cut {
+			c.CutFrozen[name] = n.quiesced()
+		}
+		return c
+	}
+	if s.Cut {
+		t := s
+		t.Ready = true
+		x.visit(set("is ready", t))
+		if n.Faults > 0 {
+			t = s
+			t.Error = "upload failed"
+			c := set("fails after its cut", t)
+			c.Faults--
+			c.trace.what += ", for good"
+			x.visit(c)
+		}
+		return s.Error == ""
+	}
+	t := s
+	t.Bound, t.Cut, t.Ready, t.Error = true, true, !n.Slow, ""
+	c := set("is cut", t)
+	x.visit(c)
+	if n.Stales > 0 {
+		d := c.clone("and the cache does not show it")
+		d.Stales--
+		d.Behind[name] = s
+		x.visit(d)
+	}
+	if n.Faults > 0 {
+		t := s
+		t.Error = "refused"
+		c := set("fails", t)
+		c.Faults--
+		x.visit(c)
+		t.Bound = true
+		c = set("fails for now", t)
+		c.Faults--
+		x.visit(c)
+	}
+	return true
 }

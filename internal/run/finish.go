@@ -146,8 +146,9 @@ func (m *machine) unreleasedHold() bool {
 			continue
 		}
 		for i := range s.status.Targets {
-			// It quiesces before it says that it is ready: one whose end is unknown may have.
-			if t := &s.status.Targets[i]; (t.HeldTime != nil || t.UnknownUntil != nil) && !targetSucceeded(t) {
+			// It quiesces before it says that it is ready: one whose end is unknown may have. One that was lost had said so.
+			t := &s.status.Targets[i]
+			if held := t.HeldTime != nil || t.UnknownUntil != nil || t.Reason == v1.ReasonHoldLost; held && !targetSucceeded(t) {
 				return true
 			}
 		}
@@ -185,8 +186,8 @@ func (m *machine) awaitingReady() {
 			}
 			s.State = v1.SnapshotFailed
 		}
-		if m.labelOwed(s) {
-			seen, _ := m.seen(s)
+		if m.labelOwed(s) && !m.labelOverdue() {
+			seen, _ := m.own(s)
 			m.act(LabelConsistency{Name: s.Name, UID: seen.UID, Value: v1.ConsistencyApplication})
 		}
 	}
@@ -209,27 +210,38 @@ func (m *machine) awaitingReady() {
 }
 
 func (m *machine) gone(s *v1.SnapshotStatus) bool {
-	seen, ok := m.seen(s)
-	return !ok || m.foreign(seen) || seen.Terminating
+	seen, ok := m.own(s)
+	return !ok || seen.Terminating
 }
 
 // labelOwed: the snapshot may be called consistent and is not yet labelled so.
 func (m *machine) labelOwed(s *v1.SnapshotStatus) bool {
 	c := m.st.Consistency
-	seen, _ := m.seen(s)
+	seen, _ := m.own(s)
 	return c != nil && c.Verdict == v1.ConsistencyApplication && s.CutBeforeRelease && s.State != v1.SnapshotFailed &&
 		!m.gone(s) && seen.UID != "" && seen.Consistency != v1.ConsistencyApplication
+}
+
+// labelOverdue: the label was refused until the ready timeout, or for a while since somebody deleted the run.
+func (m *machine) labelOverdue() bool {
+	if m.deleted() && m.due(m.Run.DeletionTimestamp.Add(LabelPatience)) {
+		return true
+	}
+	return m.due(m.Run.CreationTimestamp.Add(m.Config.ReadyTimeout))
 }
 
 // finish completes the run with its result.
 func (m *machine) finish() {
 	st := m.st
-	var problems []string
+	var problems, unlabelled []string
 	ready := 0
 	for i := range st.Snapshots {
 		s := &st.Snapshots[i]
-		if seen, ok := m.seen(s); ok && !m.foreign(seen) {
+		if seen, ok := m.own(s); ok {
 			s.Consistency = seen.Consistency
+		}
+		if m.labelOwed(s) {
+			unlabelled = append(unlabelled, fmt.Sprintf("snapshot %s of claim %s could not be labelled as application consistent", s.Name, s.Claim))
 		}
 		if s.State == v1.SnapshotReady {
 			ready++
@@ -248,6 +260,7 @@ func (m *machine) finish() {
 			m.condition(v1.ConditionSnapshotsReady, metav1.ConditionFalse, v1.ReasonNotAllReady, join(problems))
 		}
 	}
+	problems = append(problems, unlabelled...)
 	problems = append(problems, m.unplannedMembers()...)
 	preFailed := m.preFailed()
 	for _, typ := range []string{v1.ConditionPreHooksSucceeded, v1.ConditionPostHooksSucceeded} {

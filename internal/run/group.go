@@ -146,6 +146,19 @@ func (m *machine) groupWithoutHooks() {
 	m.condition(v1.ConditionComplete, metav1.ConditionFalse, v1.ReasonInProgress, "")
 }
 
+// groupCut: another group under this name is not this one.
+func (m *machine) groupCut() {
+	if m.grouped() && m.World.Group != nil {
+		m.st.GroupSnapshot.UID = m.World.Group.UID
+	}
+}
+
+// replaced: the group that was cut does not exist any more, and another one has its name.
+func (m *machine) replaced() bool {
+	g := m.World.Group
+	return g != nil && !g.Unknown && m.st.GroupSnapshot.UID != "" && m.st.GroupSnapshot.UID != g.UID
+}
+
 // seen is what exists of a planned snapshot. Until its member has appeared, that is what exists of its group.
 func (m *machine) seen(s *v1.SnapshotStatus) (Snapshot, bool) {
 	if !m.grouped() {
@@ -153,7 +166,7 @@ func (m *machine) seen(s *v1.SnapshotStatus) (Snapshot, bool) {
 		return seen, ok
 	}
 	g := m.World.Group
-	if g == nil {
+	if g == nil || m.replaced() {
 		return Snapshot{}, false
 	}
 	seen := g.Snapshot
@@ -259,6 +272,12 @@ func (m *machine) tendGroup() bool {
 	if why := m.groupOver(g, marked); why != "" && !m.allFinal() {
 		m.failGroup(why)
 	}
+	if ours && m.replaced() && failed < len(m.st.Snapshots) {
+		m.changed = true
+		for i := range m.st.Snapshots {
+			m.st.Snapshots[i].State, m.st.Snapshots[i].Message = v1.SnapshotFailed, "its group snapshot was deleted before the run completed"
+		}
+	}
 	switch {
 	case m.changed:
 		return true
@@ -266,7 +285,7 @@ func (m *machine) tendGroup() bool {
 	case failed == len(m.st.Snapshots) && marked == 0:
 		m.act(DeleteGroup{Name: m.st.GroupSnapshot.Name, UID: g.UID})
 		return true
-	default:
+	case !m.labelOverdue():
 		m.markMembers(g)
 	}
 	if !m.allFinal() {

@@ -359,3 +359,21 @@ func TestGroupIsNothingToOtherModes(t *testing.T) {
 		t.Errorf("%s: %s", st.Result, st.Message)
 	}
 }
+
+// What was cut is gone, and a process with an old record has made the group once more: that one is worth nothing, and goes.
+func TestGroupThatIsReplaced(t *testing.T) {
+	w := newGroupWorld(t)
+	w.onStep = func(w *world) {
+		if o := w.groups.exist[groupName]; o != nil && w.run.Status.Phase == v1.PhaseAwaitingReady && o.UID != "again" {
+			o.UID = "again"
+		}
+	}
+	w.finish()
+	st := w.run.Status
+	if st.Result != v1.ResultFailed || !strings.Contains(st.Message, "was deleted before the run completed") {
+		t.Errorf("%s: %s", st.Result, st.Message)
+	}
+	if len(w.groups.exist) > 0 || len(w.labelled) > 0 {
+		t.Errorf("left %v, labelled %v", w.groups.exist, w.labelled)
+	}
+}

@@ -58,20 +58,12 @@ func ExecKeys(r *v1.SnapshotRun) []ExecKey {
 
 // Unstarted reports whether an attempt is claimed whose slot is reserved: it is to be started at once.
 func Unstarted(r *v1.SnapshotRun, exec map[ExecKey]Exec) bool {
-	for key, e := range exec {
-		if e.State != ExecReserved {
-			continue
-		}
-		for i := range r.Status.Hooks {
-			h := &r.Status.Hooks[i]
-			if h.Stage != key.Stage || h.Pass != key.Pass {
-				continue
-			}
-			for j := range h.Targets {
-				t := &h.Targets[j]
-				if t.Claim != nil && t.Attempts == key.Attempt && targetID(t) == key.Target {
-					return true
-				}
+	m := &machine{Input: Input{Run: r}, st: &r.Status}
+	for i := range r.Status.Hooks {
+		s := step{status: &r.Status.Hooks[i], index: m.indexOf(i)}
+		for j := range s.status.Targets {
+			if t := &s.status.Targets[j]; t.Claim != nil && exec[s.key(t, t.Attempts)].State == ExecReserved {
+				return true
 			}
 		}
 	}

@@ -26,6 +26,10 @@ const (
 	DirectGrace = 5 * time.Second
 	// LookInterval is how often pods are looked up while a post hook waits for one.
 	LookInterval = 2 * time.Second
+	// LookPatience is how long the second post hook waits for a look at the pods that fails again and again.
+	LookPatience = 30 * time.Second
+	// LabelPatience is how long a run that somebody deleted goes on trying to label its snapshots.
+	LabelPatience = 30 * time.Second
 	// ReplacementWait is how long a post hook waits for a pod in the place of one that went away while it was quiesced, although others
 	// match.
 	ReplacementWait = 5 * time.Minute

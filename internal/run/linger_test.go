@@ -60,3 +60,37 @@ func TestARunKeepsItsLockWhileALostPostHookMayBeRunning(t *testing.T) {
 		}
 	}
 }
+
+// A person asks for the release again and again. The record forgets the passes in between, and not that a command of one of them may be running.
+func TestARunKeepsItsLockWhileAPostHookOfAForgottenPassMayBeRunning(t *testing.T) {
+	g := NewWithT(t)
+	w := newWorld(t)
+	w.pods = w.pods[:1]
+	w.onStart = func(_ *world, e StartExec) *Outcome {
+		switch {
+		case e.Key.Stage == v1.StagePre, e.Key.Pass == 5:
+			return completed()
+		case e.Key.Pass == 2:
+			return lost()
+		}
+		return failed()
+	}
+	w.onStep = func(w *world) {
+		if rel := w.run.Status.Release; rel != nil && rel.Pass < 5 {
+			h := w.run.Status.Hooks[len(w.run.Status.Hooks)-1]
+			if len(h.Targets) == 1 && h.Targets[0].Attempts == 1 && h.Targets[0].Claim == nil { // its end is on record
+				w.run.Annotations = map[string]string{v1.AnnotationRelease: string(rune('0' + rel.Pass))}
+			}
+		}
+	}
+	d := w.settle()
+	g.Expect(w.run.Status.Release.Pass).To(BeEquivalentTo(5))
+	g.Expect(w.run.Status.Hooks).NotTo(ContainElement(HaveField("Pass", BeEquivalentTo(2))))
+	g.Expect(w.run.Status.Phase).To(Equal(v1.PhaseAwaitingReady))
+	g.Expect(w.lockHeld).To(BeTrue())
+	g.Expect(d.Wait).To(BeTemporally("~", begin.Add(300*time.Second+ReleaseGrace), time.Second))
+	w.now = d.Wait
+	w.settle()
+	g.Expect(w.lockHeld).To(BeFalse())
+	g.Expect(w.run.Status.Result).To(Equal(v1.ResultSucceeded))
+}

@@ -41,7 +41,8 @@ func (m *machine) pending() {
 		m.refuse(v1.ReasonInvalidGroup, why)
 		return
 	}
-	if m.World.Survey == nil {
+	if s := m.World.Survey; s == nil || len(s.Post) != len(post) || (m.mode() != v1.RunRelease && len(s.Pre) != len(pre)) {
+		m.wakeAt(m.Now.Add(LookInterval)) // there is none, or it is of other hooks: again
 		return
 	}
 	m.st.ClaimsLeftOut = leftOutWords(m.World.Survey.LeftOut)

@@ -25,30 +25,38 @@ func (m *machine) runPostHooks() {
 	}
 	m.merge()
 	deadline := rel.PassTime.Add(time.Duration(m.st.Plan.ReleaseDeadlineSeconds) * time.Second)
-	ended := true
+	// A look that fails holds the later hooks up for a while, and the end until the deadline.
+	looked, over := rel.Looked || !m.Now.Before(rel.PassTime.Add(LookPatience)), rel.Looked || !m.Now.Before(deadline)
+	ended, blocked := true, false
 	for _, s := range m.postSteps() {
 		if hookEnded(s.status) {
 			continue
 		}
-		if s.index > 0 && !rel.Looked {
-			ended = false
-			break
+		if blocked = blocked || (s.index > 0 && !looked && !over); blocked {
+			m.goOn(s)
+		} else {
+			blocked = !m.runPostHook(s, deadline)
 		}
-		tried := m.runPostHook(s, deadline)
 		ended = ended && hookEnded(s.status)
-		if !tried {
-			ended = false
-			break
-		}
 	}
 	// A look that fails until the deadline must not keep the run for ever.
-	if ended && (rel.Looked || m.due(deadline)) {
+	if ended && over {
 		m.endPass()
 		return
 	}
 	m.sayWaits()
 	if !rel.Looked && !m.changed && m.World.Look == nil {
 		m.wakeAt(m.Now.Add(LookInterval)) // the look failed: again
+	}
+}
+
+// goOn with what a later hook has begun, although an earlier one has to be tried, or pods to be looked up, first. No look is taken as long as
+// an attempt is claimed and not started.
+func (m *machine) goOn(s step) {
+	for i := range s.status.Targets {
+		if t := &s.status.Targets[i]; t.Claim != nil {
+			m.advanceClaimed(s, t)
+		}
 	}
 }
 
@@ -176,6 +184,9 @@ func (m *machine) leftOut(p v1.ExecutionPolicy) string {
 
 func (m *machine) giveUp(s step) {
 	last := "it was not tried: no pod was found"
+	if !m.st.Release.Looked {
+		last = "the pods could not be looked up"
+	}
 	for i := range s.status.Targets {
 		t := &s.status.Targets[i]
 		t.NextAttemptTime = nil
@@ -191,103 +202,20 @@ func (m *machine) giveUp(s step) {
 		fmt.Sprintf("given up after %d s; %s", m.st.Plan.ReleaseDeadlineSeconds, last))
 }
 
-// endPass: every post hook of this pass has ended. Another pass follows once a pre hook whose end is unknown can no longer be running.
-func (m *machine) endPass() {
-	m.changed = true
-	if m.st.ReleasedTime == nil {
-		if !m.st.Release.Looked && m.st.Release.Pass == 1 {
-			m.crash("the pods could not be looked up after the release")
-		}
-		m.st.ReleasedTime = m.now()
-		if m.st.QuiescedTime != nil {
-			m.st.QuiescedFor = m.st.ReleasedTime.Sub(m.st.QuiescedTime.Time).Round(time.Millisecond).String()
-		}
-	}
-	if until := unknownUntil(m.st, v1.StagePre); until.After(m.st.Release.PassTime.Time) && len(m.st.Plan.PostHooks) > 0 {
-		next := metav1.NewMicroTime(until)
-		m.st.Release.NextPassTime = &next
-		m.st.Message = "the end of a pre hook is unknown: the post hooks run once more at " + until.UTC().Format(time.RFC3339)
-		return
-	}
-	m.endRelease()
-}
-
-// unknownUntil is when no command of a stage whose end is unknown can still be running, and a grace is over; zero if there is none.
-func unknownUntil(st *v1.SnapshotRunStatus, stage v1.HookStage) time.Time {
-	var until time.Time
-	for i := range st.Hooks {
-		if st.Hooks[i].Stage != stage {
-			continue
-		}
-		for j := range st.Hooks[i].Targets {
-			if u := st.Hooks[i].Targets[j].UnknownUntil; u != nil && u.Add(ReleaseGrace).After(until) {
-				until = u.Add(ReleaseGrace)
-			}
-		}
-	}
-	return until
-}
-
-// lingers until then: a post hook whose end is unknown may still be running. It does this run no harm, and would release an application that
-// another run has quiesced. So the run keeps its lock.
-func lingers(r *v1.SnapshotRun, st *v1.SnapshotRunStatus) time.Time {
-	if ModeOf(r) == v1.RunRelease { // the emergency exit neither waits nor makes others wait
-		return time.Time{}
-	}
-	return unknownUntil(st, v1.StagePost)
-}
-
-// Lingers reports whether a run that has released its application must keep its lock for now.
-func Lingers(r *v1.SnapshotRun, now time.Time) bool {
-	return phaseOf(r) == v1.PhaseAwaitingReady && now.Before(lingers(r, &r.Status))
-}
-
-// beginPass runs the post hooks once more, in the targets of the pass before that still exist.
-func (m *machine) beginPass() {
-	var entries []v1.HookStatus
-	for _, s := range m.postSteps() {
-		e := v1.HookStatus{Stage: v1.StagePost, Name: s.plan.Name, Pass: m.st.Release.Pass + 1}
-		for _, t := range s.status.Targets {
-			if !t.Gone {
-				e.Targets = append(e.Targets, v1.TargetStatus{Namespace: t.Namespace, Pod: t.Pod, PodUID: t.PodUID, Container: t.Container,
-					ContainerID: t.ContainerID, RestartCount: t.RestartCount})
-			}
-		}
-		entries = append(entries, e)
-	}
-	m.nextPass(entries)
-}
-
-func (m *machine) nextPass(entries []v1.HookStatus) {
-	m.changed = true
-	m.st.Release.Pass++
-	m.st.Release.PassTime = *m.now()
-	m.st.Release.Looked = false
-	m.st.Release.NextPassTime = nil
-	// The record stays bounded however often a release is repeated: the first pass and the last two are kept.
-	m.st.Hooks = slices.DeleteFunc(m.st.Hooks, func(h v1.HookStatus) bool {
-		return h.Stage == v1.StagePost && h.Pass > 1 && h.Pass < m.st.Release.Pass-1
-	})
-	m.st.Hooks = append(m.st.Hooks, entries...)
-}
-
 // reserveRelease owns pool slots for the first post hook ahead of the cut.
 func (m *machine) reserveRelease() {
 	if len(m.effects) > 0 {
 		return
 	}
-	for i := range m.st.Hooks {
-		h := &m.st.Hooks[i]
-		if h.Stage != v1.StagePost {
-			continue
-		}
-		s := step{status: h, plan: &m.st.Plan.PostHooks[0]}
-		for j := range h.Targets {
-			if key := s.key(&h.Targets[j], 1); m.World.Exec[key].State == ExecUnknown {
-				m.act(ReserveExec{Key: key})
-			}
-		}
+	steps := m.steps(v1.StagePost, 1, m.st.Plan.PostHooks)
+	if len(steps) == 0 {
 		return
+	}
+	first := steps[0]
+	for i := range first.status.Targets {
+		if key := first.key(&first.status.Targets[i], 1); m.World.Exec[key].State == ExecUnknown {
+			m.act(ReserveExec{Key: key})
+		}
 	}
 }
 
@@ -303,6 +231,10 @@ func (m *machine) merge() {
 			continue
 		}
 		live := 0
+		var back []v1.TargetStatus
+		if first {
+			back = m.takeBack(s, look)
+		}
 		for i := range s.status.Targets {
 			t := &s.status.Targets[i]
 			if first && t.Claim == nil && !look.Existing[t.PodUID] && !t.Gone && !targetSucceeded(t) {
@@ -321,7 +253,7 @@ func (m *machine) merge() {
 				continue
 			}
 			joined := newTarget(n)
-			joined.Joined = true
+			joined.Joined = !has(back, n.UID, n.Container)
 			s.status.Targets = append(s.status.Targets, joined)
 			live++
 			m.changed = true
@@ -334,6 +266,22 @@ func (m *machine) merge() {
 			m.compareTargets(look)
 		}
 	}
+}
+
+// takeBack removes targets that counted as gone from the beginning of the pass and whose pods exist, and returns them: those that match now come
+// back as what they were.
+func (m *machine) takeBack(s step, look *Look) []v1.TargetStatus {
+	var back, rest []v1.TargetStatus
+	for _, t := range s.status.Targets {
+		if t.Gone && t.Attempts == 0 && look.Existing[t.PodUID] {
+			back = append(back, t)
+			m.changed = true
+			continue
+		}
+		rest = append(rest, t)
+	}
+	s.status.Targets = rest
+	return back
 }
 
 func has(list []v1.TargetStatus, uid types.UID, container string) bool {

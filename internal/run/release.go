@@ -90,7 +90,7 @@ func (m *machine) closeSnapshots(reason, message string) {
 	all := len(m.st.Snapshots) > 0
 	for i := range m.st.Snapshots {
 		s := &m.st.Snapshots[i]
-		s.CutBeforeRelease = s.State == v1.SnapshotCut || s.State == v1.SnapshotReady
+		s.CutBeforeRelease = (s.State == v1.SnapshotCut || s.State == v1.SnapshotReady) && m.cutInTime(s)
 		all = all && s.CutBeforeRelease
 	}
 	if all {
@@ -101,17 +101,35 @@ func (m *machine) closeSnapshots(reason, message string) {
 	m.condition(v1.ConditionSnapshotsCut, metav1.ConditionFalse, orDefault(reason, v1.ReasonNotAllCut), orDefault(message, "not every snapshot was cut"))
 }
 
+// cutInTime: the cut was seen within maxQuiesceSeconds. What is seen later may have been cut later, when the application had given up waiting.
+func (m *machine) cutInTime(s *v1.SnapshotStatus) bool {
+	limit := m.st.Plan.MaxQuiesceSeconds
+	if limit == 0 || m.st.QuiescedTime == nil || s.CutSeenTime == nil {
+		return true
+	}
+	return !s.CutSeenTime.After(m.st.QuiescedTime.Add(time.Duration(limit) * time.Second))
+}
+
 // postHooks releases held commands in reverse order and then runs the post hooks in list order.
 func (m *machine) postHooks() {
 	if request := m.releaseRequest(); request != "" && m.phase == v1.PhasePostHooks {
 		m.restartRelease(request)
 		return
 	}
+	m.enroll()
 	m.cancelAbandoned()
 	if !m.releaseHeld() {
 		return
 	}
 	m.runPostHooks()
+}
+
+// enroll gives every planned post hook its entry in the current pass. Another version may have written the record.
+func (m *machine) enroll() {
+	for i := len(m.postSteps()); i < len(m.st.Plan.PostHooks); i++ {
+		m.changed = true
+		m.st.Hooks = append(m.st.Hooks, v1.HookStatus{Stage: v1.StagePost, Name: m.st.Plan.PostHooks[i].Name, Pass: m.st.Release.Pass})
+	}
 }
 
 // cancelAbandoned ends the wait for commands whose end was recorded as unknown, so that a held one sees its input closed.
@@ -199,7 +217,17 @@ func (m *machine) releaseRequest() string {
 
 // restartRelease begins a pass with the schedule's current post hooks: the emergency exit while a post hook fails.
 func (m *machine) restartRelease(request string) {
+	if rel := m.st.Release; rel.Pass == 1 && !rel.Looked {
+		// The second look at what was quiesced belongs to the first pass.
+		if m.World.Look != nil {
+			m.compareTargets(m.World.Look)
+		} else {
+			m.crash("a new release was asked for before the pods were looked at again")
+		}
+	}
+	var before [][]v1.TargetStatus
 	for _, s := range m.postSteps() {
+		before = append(before, m.passedOn(s))
 		for i := range s.status.Targets {
 			t := &s.status.Targets[i]
 			if t.Claim != nil {
@@ -214,11 +242,30 @@ func (m *machine) restartRelease(request string) {
 	m.replacePostHooks()
 	var entries []v1.HookStatus
 	for i := range m.st.Plan.PostHooks {
-		entries = append(entries, v1.HookStatus{Stage: v1.StagePost, Name: m.st.Plan.PostHooks[i].Name, Pass: m.st.Release.Pass + 1})
+		e := v1.HookStatus{Stage: v1.StagePost, Name: m.st.Plan.PostHooks[i].Name, Pass: m.st.Release.Pass + 1}
+		if i < len(before) {
+			e.Targets = before[i]
+		}
+		entries = append(entries, e)
 	}
 	m.nextPass(entries)
 	m.st.Release.Requested = request
 	m.st.Release.BestEffort = false
+}
+
+// passedOn are the targets that a hook hands to the one that takes its place. Which pods that one runs in, its own selector says; but a pod
+// that may have been quiesced and has gone is still waited for. So all count as gone until the look finds them.
+func (m *machine) passedOn(s step) []v1.TargetStatus {
+	if m.st.QuiescedTime == nil {
+		return nil
+	}
+	out := m.missing(s)
+	for i := range s.status.Targets {
+		if t := &s.status.Targets[i]; !t.Gone {
+			out = append(out, away(t))
+		}
+	}
+	return out
 }
 
 // replacePostHooks takes the schedule's current post hooks into the plan, if there are any that can be planned.
@@ -227,8 +274,14 @@ func (m *machine) replacePostHooks() {
 		return
 	}
 	_, post, err := PlanHooks(m.Schedule, m.Config.Hooks)
-	if err != nil {
+	if err != nil || len(post) == 0 {
 		return
+	}
+	var before [][]v1.TargetStatus
+	if m.st.Release == nil {
+		for _, s := range m.steps(v1.StagePost, 1, m.st.Plan.PostHooks) {
+			before = append(before, m.passedOn(s))
+		}
 	}
 	m.st.Plan.PostHooks = post
 	m.st.Plan.ServiceAccountName = m.Config.Hooks.Account(m.Schedule.Spec.ServiceAccountName)
@@ -238,6 +291,10 @@ func (m *machine) replacePostHooks() {
 	// The release has not begun: its first pass runs the new hooks; their pods are found by the look.
 	m.st.Hooks = slices.DeleteFunc(m.st.Hooks, func(h v1.HookStatus) bool { return h.Stage == v1.StagePost })
 	for i := range post {
-		m.st.Hooks = append(m.st.Hooks, v1.HookStatus{Stage: v1.StagePost, Name: post[i].Name, Pass: 1})
+		h := v1.HookStatus{Stage: v1.StagePost, Name: post[i].Name, Pass: 1}
+		if i < len(before) {
+			h.Targets = before[i]
+		}
+		m.st.Hooks = append(m.st.Hooks, h)
 	}
 }

@@ -35,11 +35,16 @@ func (m *machine) snapshotting() {
 		m.complete(v1.ResultFailed, v1.ReasonCancelled, "the run was deleted; its snapshots stay under retention")
 		return
 	}
+	undeleted := ""
 	if len(m.World.Leftovers) > 0 && !m.changed {
-		for _, l := range m.World.Leftovers {
-			m.act(DeleteLeftover{l})
+		if !m.due(m.creationDeadline()) {
+			for _, l := range m.World.Leftovers {
+				m.act(DeleteLeftover{l})
+			}
+			return
 		}
-		return
+		// It is refused again and again, and the application waits.
+		undeleted = fmt.Sprintf("; VolumeSnapshot %s, which an earlier run left uncut, could not be deleted", m.World.Leftovers[0].Name)
 	}
 	m.createSnapshots()
 	if m.changed {
@@ -63,7 +68,7 @@ func (m *machine) snapshotting() {
 	case uncut == 0:
 		m.release("", "")
 	case m.due(m.creationDeadline()):
-		m.release(v1.ReasonNotAllCut, fmt.Sprintf("%d of %d snapshots were not cut within snapshotTimeoutSeconds (%d s)", uncut, len(m.st.Snapshots), m.st.Plan.SnapshotTimeoutSeconds))
+		m.release(v1.ReasonNotAllCut, fmt.Sprintf("%d of %d snapshots were not cut within snapshotTimeoutSeconds (%d s)%s", uncut, len(m.st.Snapshots), m.st.Plan.SnapshotTimeoutSeconds, undeleted))
 	default:
 		m.reserveRelease()
 	}
@@ -111,6 +116,13 @@ func (m *machine) foreign(s Snapshot) bool {
 	return s.Foreign || (m.hooked() && s.Consistency == "")
 }
 
+// own is what exists of a snapshot of the run. What was cut and then deleted does not exist any more, even if the name does: a process that
+// read an old record of the run may have created it once more.
+func (m *machine) own(s *v1.SnapshotStatus) (Snapshot, bool) {
+	seen, ok := m.seen(s)
+	return seen, ok && !m.foreign(seen) && (s.UID == "" || s.UID == seen.UID)
+}
+
 // rename a snapshot whose name belongs to something else, once.
 func (m *machine) rename(s *v1.SnapshotStatus) {
 	m.changed = true
@@ -156,15 +168,19 @@ func (m *machine) observeSnapshots() {
 		if s.State == v1.SnapshotFailed || s.State == v1.SnapshotReady {
 			continue
 		}
-		seen, ok := m.seen(s)
-		if !ok || m.foreign(seen) {
+		seen, ok := m.own(s)
+		if !ok {
 			continue
 		}
-		s.Name = orDefault(s.Name, seen.Name)
+		if seen.Name != "" && s.Name == "" { // a member has appeared
+			s.Name, s.UID = seen.Name, seen.UID
+		}
 		s.Consistency = seen.Consistency
 		s.Message = clean(seen.Error, maxSnapshotMessage)
 		if seen.Cut && s.State == v1.SnapshotPending {
 			s.State = v1.SnapshotCut
+			s.UID = seen.UID
+			m.groupCut()
 			s.CutSeenTime = m.now()
 			if seen.CreationTime != nil {
 				t := metav1.NewTime(*seen.CreationTime)

@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +48,8 @@ func unsound(r *v1.SnapshotRun) string {
 		return "it has no release"
 	case st.Plan.Version != JournalVersion:
 		return ""
+	case !slices.Contains(phases, phase):
+		return "there is no such phase"
 	case phase == v1.PhaseAwaitingReady && hasPlannedHooks(st) && (st.Release == nil || st.ReleasedTime == nil):
 		return "it awaits snapshots, and its release is not over"
 	case st.Release != nil && st.Release.Pass < 1:
@@ -68,6 +71,9 @@ func unsound(r *v1.SnapshotRun) string {
 	}
 	return ""
 }
+
+// phases that this version knows.
+var phases = []v1.RunPhase{v1.PhasePending, v1.PhasePlanned, v1.PhasePreHooks, v1.PhaseSnapshotting, v1.PhasePostHooks, v1.PhaseAwaitingReady, v1.PhaseCompleted}
 
 func hasPlannedHooks(st *v1.SnapshotRunStatus) bool {
 	return len(st.Plan.PreHooks)+len(st.Plan.PostHooks) > 0
@@ -163,7 +169,7 @@ func (m *machine) untimely() string {
 	}
 	st, limit := m.st, m.Now.Add(maxAhead)
 	late := func(t *metav1.MicroTime) bool { return t != nil && t.After(limit) }
-	bad := late(st.QuiescedTime) || late(st.SnapshottingTime) || (st.Release != nil && (late(&st.Release.PassTime) || late(st.Release.NextPassTime)))
+	bad := late(st.QuiescedTime) || late(st.SnapshottingTime) || (st.Release != nil && (late(&st.Release.PassTime) || late(st.Release.NextPassTime) || late(st.Release.UnknownUntil)))
 	for i := range st.Hooks {
 		for j := range st.Hooks[i].Targets {
 			t := &st.Hooks[i].Targets[j]
@@ -180,6 +186,7 @@ func (m *machine) untimely() string {
 // post hooks that the schedule has now are run: they are what can be believed.
 func (m *machine) distrust(why string) {
 	m.changed, m.anew = true, true
+	m.World.Look, m.World.Exec = nil, nil // they are of what the record said
 	message := "the run's record was not written by the operator (" + why + "); nothing of it is carried on"
 	m.st = &v1.SnapshotRunStatus{StartTime: m.now(), QuiescedTime: m.now()}
 	var post []v1.PlannedHook

@@ -40,9 +40,11 @@ type world struct {
 	groups    groupWorld
 	creates   map[string]CreateFailure
 	leftovers []Leftover
-	exec      map[ExecKey]*Exec
-	lookFails bool
-	forged    bool // somebody else writes the record too: it may be begun anew
+	// undeletable leftovers, unlabellable snapshots: the API server refuses.
+	undeletable, unlabellable bool
+	exec                      map[ExecKey]*Exec
+	lookFails                 bool
+	forged                    bool // somebody else writes the record too: it may be begun anew
 
 	// onStart answers a started attempt; nil: it completes at once. Without an answer it keeps running.
 	onStart func(w *world, e StartExec) *Outcome
@@ -272,6 +274,9 @@ func (w *world) act(e Effect) {
 		w.create(e)
 	case DeleteLeftover:
 		w.deleted = append(w.deleted, e.Name)
+		if w.undeletable {
+			return
+		}
 		w.leftovers = slices.DeleteFunc(w.leftovers, func(l Leftover) bool { return l.Name == e.Name })
 	case LabelConsistency:
 		s := w.snapshots[e.Name]
@@ -280,6 +285,9 @@ func (w *world) act(e Effect) {
 		}
 		if !s.Cut {
 			w.t.Fatalf("snapshot %s was labelled before it was cut (I11)", e.Name)
+		}
+		if w.unlabellable {
+			return
 		}
 		s.Consistency = e.Value
 		w.labelled = append(w.labelled, e.Name)

@@ -99,7 +99,7 @@ func (c *Cluster) nodeReady(ctx context.Context) error {
 	if err := node.is("Ready"); err != nil {
 		return err
 	}
-	kubelet, _, err := c.running("kubelet")
+	kubelet, _, err := c.processOf("kubelet")
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (c *Cluster) waitReady(ctx context.Context, comp component) error {
 		return nil
 	}
 	return c.wait(ctx, comp.name+" to be ready", 90*time.Second, func(ctx context.Context) error {
-		if _, ok, err := c.running(comp.name); err != nil {
+		if _, ok, err := c.processOf(comp.name); err != nil {
 			return errFatal{err}
 		} else if !ok {
 			return errFatal{fmt.Errorf("%s ended; the end of %s:\n%s", comp.name, c.LogFile(comp.name), c.logTail(comp.name))}

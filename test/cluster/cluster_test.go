@@ -223,7 +223,7 @@ func TestPartsDieAndComeBack(t *testing.T) {
 		if err := s.KillComponent(name); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok, err := s.running(name); ok || err != nil {
+		if _, ok, err := s.processOf(name); ok || err != nil {
 			t.Errorf("%s was killed and runs, %v", name, err)
 		}
 		if err := s.StartComponent(t.Context(), name); err != nil {

@@ -20,7 +20,7 @@
 //	network.go           a network namespace, and a cable from it to the machine
 //	node.go              configuration of containerd, CNI, kubelet, kube-proxy; control groups; sysctls
 //	component.go         the command line of each process
-//	process.go           starting, stopping, killing and freezing them, never the wrong one
+//	process.go           starting, stopping, killing and freezing them; package process knows them
 //	api.go               the few questions that waiting needs to ask the API server
 //	up.go, down.go       the order of things
 //	leftovers.go         what must be gone after down

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/stillpoint-operator/stillpoint/test/process"
 )
 
 // Down stops everything and removes the state, whatever state the cluster is in. With keep, the data stays: the
@@ -106,7 +108,7 @@ func (c *Cluster) endAll() error {
 		return err
 	}
 	for _, p := range strays {
-		err = errors.Join(err, p.end(0))
+		err = errors.Join(err, p.End(0))
 	}
 	return errors.Join(err, endPods())
 }
@@ -115,12 +117,12 @@ func (c *Cluster) endComponents(grace time.Duration, names ...string) error {
 	errs := make([]error, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
-		p, ok, err := c.running(name)
+		p, ok, err := c.processOf(name)
 		if err != nil || !ok {
 			errs[i] = err
 			continue
 		}
-		wg.Go(func() { errs[i] = p.end(grace) })
+		wg.Go(func() { errs[i] = p.End(grace) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -134,10 +136,10 @@ func endPods() error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("process %d of a pod (%s) does not die of SIGKILL", procs[0].PID, cmdline(procs[0].PID))
+			return fmt.Errorf("process %d of a pod (%s) does not die of SIGKILL", procs[0].PID, process.CommandLine(procs[0].PID))
 		}
 		for _, p := range procs {
-			if err := p.signal(syscall.SIGKILL); err != nil {
+			if err := p.Signal(syscall.SIGKILL); err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/stillpoint-operator/stillpoint/test/process"
 )
 
 // Leftovers fails if anything of the cluster is on the machine, and names it. Files of the state directory and of
@@ -22,9 +24,9 @@ func (c *Cluster) Leftovers(ctx context.Context) error {
 	seen := map[int]bool{}
 	add := func(format string, args ...any) { left = append(left, fmt.Sprintf(format, args...)) }
 
-	for _, find := range []func(*machineRecord) ([]process, error){
-		func(*machineRecord) ([]process, error) { return c.strays() },
-		func(*machineRecord) ([]process, error) { return cgroupProcesses() },
+	for _, find := range []func(*machineRecord) ([]process.Process, error){
+		func(*machineRecord) ([]process.Process, error) { return c.strays() },
+		func(*machineRecord) ([]process.Process, error) { return cgroupProcesses() },
 		processesInNetns,
 	} {
 		procs, err := find(r)
@@ -33,7 +35,7 @@ func (c *Cluster) Leftovers(ctx context.Context) error {
 		}
 		for _, p := range procs {
 			if !seen[p.PID] {
-				add("process %d (%.100s)", p.PID, cmdline(p.PID))
+				add("process %d (%.100s)", p.PID, process.CommandLine(p.PID))
 			}
 			seen[p.PID] = true
 		}
@@ -85,7 +87,7 @@ func (c *Cluster) Leftovers(ctx context.Context) error {
 }
 
 // processesInNetns finds the processes in the cluster's network namespace, also when its name is gone.
-func processesInNetns(r *machineRecord) ([]process, error) {
+func processesInNetns(r *machineRecord) ([]process.Process, error) {
 	ns := netnsInode()
 	if r != nil && r.Netns != 0 {
 		ns = r.Netns
@@ -97,14 +99,14 @@ func processesInNetns(r *machineRecord) ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []process
+	var found []process.Process
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || inode(filepath.Join("/proc", e.Name(), "ns/net")) != ns {
 			continue
 		}
-		if start, alive := statOf(pid); alive {
-			found = append(found, process{PID: pid, Start: start})
+		if p, ok := process.Of(pid); ok {
+			found = append(found, p)
 		}
 	}
 	return found, nil

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/stillpoint-operator/stillpoint/test/process"
 )
 
 const (
@@ -43,7 +45,7 @@ func machineRecordFile() string { return filepath.Join(runDir, "machine.json") }
 func readMachineRecord() (*machineRecord, error) {
 	var r machineRecord
 	err := readJSON(machineRecordFile(), &r)
-	if errors.Is(err, fs.ErrNotExist) || (err == nil && r.BootID != bootID()) {
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && r.BootID != process.BootID()) {
 		return nil, nil //nolint:nilnil // no record is no error
 	}
 	return &r, err
@@ -62,7 +64,7 @@ func rememberMachine(stateDir string) error {
 		old.StateDir = stateDir
 		return writeJSON(machineRecordFile(), old)
 	}
-	r := machineRecord{StateDir: stateDir, BootID: bootID(), Sysctls: map[string]string{}}
+	r := machineRecord{StateDir: stateDir, BootID: process.BootID(), Sysctls: map[string]string{}}
 	for _, name := range kubeletSysctls {
 		if v, err := readSysctl(name); err == nil {
 			r.Sysctls[name] = v
@@ -116,14 +118,6 @@ func (r *machineRecord) restoreSysctls() error {
 func readSysctl(name string) (string, error) {
 	b, err := os.ReadFile(filepath.Join("/proc/sys", name))
 	return strings.TrimSpace(string(b)), err
-}
-
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // removeOutsideFiles removes what the components left in outsideDirs: links to logs, and notes of CNI about pods.

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/stillpoint-operator/stillpoint/test/process"
 )
 
 // cgroupName is the control group, in every hierarchy, that all pods are under.
@@ -212,13 +214,13 @@ func cgroupDirs() ([]string, error) {
 }
 
 // cgroupProcesses lists the processes of all pods.
-func cgroupProcesses() ([]process, error) {
+func cgroupProcesses() ([]process.Process, error) {
 	dirs, err := cgroupDirs()
 	if err != nil {
 		return nil, err
 	}
 	seen := map[int]bool{}
-	var found []process
+	var found []process.Process
 	for _, d := range dirs {
 		lines, err := readLines(filepath.Join(d, "cgroup.procs"))
 		if err != nil {
@@ -230,8 +232,8 @@ func cgroupProcesses() ([]process, error) {
 				continue
 			}
 			seen[pid] = true
-			if start, alive := statOf(pid); alive {
-				found = append(found, process{PID: pid, Start: start})
+			if p, ok := process.Of(pid); ok {
+				found = append(found, p)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func (c *Cluster) Status() ([]ComponentStatus, error) {
 	var list []ComponentStatus
 	for _, name := range ComponentNames() {
 		s := ComponentStatus{Name: name}
-		p, ok, err := c.running(name)
+		p, ok, err := c.processOf(name)
 		if err != nil {
 			return nil, err
 		}

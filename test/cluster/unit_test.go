@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -122,35 +121,6 @@ func TestKnobsAreWrittenAsTheDriverReadsThem(t *testing.T) {
 	want := `{"CutDelay":"1.5s","ReplyDelay":"0s","ReadyDelay":"0s","FailCreateSnapshot":"full","FailVolumes":["a/b"]}`
 	if string(b) != want {
 		t.Errorf("got %s, want %s", b, want)
-	}
-}
-
-func TestProcessIsKnownByIDAndStartTime(t *testing.T) {
-	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("no /proc here")
-	}
-	cmd := exec.Command("sleep", "60")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = cmd.Wait() }()
-	start, alive := statOf(cmd.Process.Pid)
-	if !alive {
-		t.Fatal("it does not live")
-	}
-	other := process{PID: cmd.Process.Pid, Start: start + 1}
-	if other.alive() {
-		t.Error("a process with another start time was taken for it")
-	}
-	if err := other.end(0); err != nil {
-		t.Fatal(err)
-	}
-	p := process{PID: cmd.Process.Pid, Start: start}
-	if !p.alive() {
-		t.Fatal("it was killed in place of another")
-	}
-	if err := p.end(time.Second); err != nil || p.alive() {
-		t.Errorf("ending it: %v, alive %v", err, p.alive())
 	}
 }
 

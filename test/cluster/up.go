@@ -102,7 +102,7 @@ func (u *upRun) clearRemains(ctx context.Context) error {
 	}
 	alive := false
 	for _, name := range ComponentNames() {
-		_, ok, err := u.running(name)
+		_, ok, err := u.processOf(name)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (u *upRun) clearRemains(ctx context.Context) error {
 		other := &Cluster{opts: u.opts}
 		other.opts.StateDir = r.StateDir
 		for _, name := range ComponentNames() {
-			if _, ok, _ := other.running(name); ok {
+			if _, ok, _ := other.processOf(name); ok {
 				return fmt.Errorf("a cluster with the state directory %s runs on this machine, and there can be only one: stop it with localcluster down --state %s",
 					r.StateDir, r.StateDir)
 			}

@@ -20,6 +20,8 @@
 //
 //	freeze_test.go      the main job, and storage that is late
 //	death_test.go       the operator is killed, stopped, replaced
+//	leaders_test.go     what a former leader may still do to the runs of the next one
+//	torture_*_test.go   operators and other parts are killed again and again under load; package torture judges what is left
 //	outage_test.go      the API server or the kubelet is away
 //	refused_test.go     hooks that fail, time out or have no target; a driver that fails
 //	targets_test.go     several pods; a bound on everything
@@ -34,5 +36,5 @@
 //	recipes_test.go     the cookbook of docs/hooks.md
 //	plugin_test.go      the kubectl plugin, through the real kubectl and a real terminal
 //
-// They run one after another: they turn the driver's knobs and kill parts of the cluster. All together take about 12 minutes.
+// They run one after another: they turn the driver's knobs and kill parts of the cluster. All together take about 17 minutes.
 package e2e

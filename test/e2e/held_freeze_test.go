@@ -85,10 +85,10 @@ func TestHeldFreezeThatItsSwitchEndedBeforeTheCutIsNoSuccess(t *testing.T) {
 	db := w.writer("db")
 	log := db.diary()
 	s := w.schedule("held", cooked(db, recipe(w, "fsfreeze, held")), switchAfter(1))
-	w.knobs(cluster.Knobs{CutDelay: 3 * time.Second})
+	w.knobs(cluster.Knobs{CutDelay: 6 * time.Second})
 
 	o := w.reaches(w.start(s), v1.PhaseSnapshotting)
-	log.awaitWriting(2 * time.Second)
+	log.awaitWriting(5 * time.Second) // before the cut
 	o = w.completes(patience, o)
 
 	w.Expect(o.Status.Result).To(Equal(v1.ResultPartiallyFailed), describe(o))

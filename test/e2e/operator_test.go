@@ -203,6 +203,12 @@ func (l *logBuffer) tail() string {
 	return string(b[max(0, len(b)-16<<10):])
 }
 
+func (l *logBuffer) whole() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.all.Bytes())
+}
+
 // about returns the lines that name a namespace.
 func (l *logBuffer) about(ns string) string {
 	l.mu.Lock()
