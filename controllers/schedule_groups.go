@@ -68,11 +68,11 @@ func (p *pass) deleteGroup(ctx context.Context, members []retention.Verdict, ver
 	for _, v := range members {
 		var s snapshotv1.VolumeSnapshot
 		err := p.Live.Get(ctx, client.ObjectKey{Namespace: p.s.Namespace, Name: v.Snapshot.Name}, &s)
-		if err != nil && !apierrors.IsNotFound(err) {
+		if client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("reading VolumeSnapshot %s/%s before its group is deleted: %w", p.s.Namespace, v.Snapshot.Name, err)
 		}
-		if err != nil || s.ResourceVersion != versions[v.Snapshot.Name] {
-			return false, nil // the next look judges it as it is then
+		if s.ResourceVersion != versions[v.Snapshot.Name] {
+			return false, nil // gone or changed: the next look judges it as it is then
 		}
 		uid, _ = snapshots.GroupUID(&s)
 	}

@@ -24,8 +24,8 @@ const (
 	// groupPollShare of the time that a group has taken so far is how long to wait before looking at it again. Its kind may be missing in a
 	// cluster, and its members carry no label of ours, so nothing of it is watched.
 	groupPollShare = 8
-	groupPollMin   = 100 * time.Millisecond
-	groupPollMax   = time.Minute
+	groupPollFirst = 100 * time.Millisecond
+	groupPollLast  = time.Minute
 )
 
 // Group is the VolumeGroupSnapshot under the run's name.
@@ -369,5 +369,5 @@ func (m *machine) pollGroup() {
 	if m.st.SnapshottingTime != nil {
 		since = m.Now.Sub(m.st.SnapshottingTime.Time)
 	}
-	m.wakeAt(m.Now.Add(min(groupPollMax, max(groupPollMin, since/groupPollShare))))
+	m.wakeAt(m.Now.Add(min(groupPollLast, max(groupPollFirst, since/groupPollShare))))
 }

@@ -6,7 +6,6 @@ import (
 	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/internal/naming"
@@ -34,10 +33,10 @@ func Of(claim string, s *snapshotv1.VolumeSnapshot) bool {
 
 // Group that a snapshot is a member of, as its status says; empty: none.
 func Group(s *snapshotv1.VolumeSnapshot) string {
-	if s.Status == nil {
+	if s.Status == nil || s.Status.VolumeGroupSnapshotName == nil {
 		return ""
 	}
-	return ptr.Deref(s.Status.VolumeGroupSnapshotName, "")
+	return *s.Status.VolumeGroupSnapshotName
 }
 
 // GroupUID of the group that owns a snapshot.
