@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -108,7 +109,7 @@ func (r *RunReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.SnapshotRun{}).
-		Watches(&snapshotv1.VolumeSnapshot{}, handler.EnqueueRequestsFromMapFunc(runOfSnapshot)).
+		Watches(&snapshotv1.VolumeSnapshot{}, deferring{handler.EnqueueRequestsFromMapFunc(runOfSnapshot), takenWithoutHooks}).
 		WatchesRawSource(source.Channel(r.wake, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Options.Workers, RateLimiter: rateLimiter()}).
 		Named("snapshotrun").
@@ -156,6 +157,9 @@ func runOfSnapshot(_ context.Context, o client.Object) []ctrl.Request {
 	}
 	return []ctrl.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
 }
+
+// takenWithoutHooks: no application waits for the snapshot.
+func takenWithoutHooks(o client.Object) bool { return o.GetLabels()[v1.LabelConsistency] == "" }
 
 // Reconcile one run: gather, decide, then persist, act or wait, until there is nothing more to do now.
 func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
@@ -231,7 +235,11 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			if cached.Status.Phase == v1.PhaseCompleted {
 				r.forget(cached.UID)
 			}
-			return r.waitUntil(d.Wait), nil
+			wait := r.waitUntil(d.Wait)
+			if mem.survey != nil || current.Status.Phase == v1.PhaseAwaitingReady {
+				wait.Priority = ptr.To(later) // no application waits; see deferring
+			}
+			return wait, nil
 		}
 		last = d
 	}

@@ -63,6 +63,8 @@ type ScheduleReconciler struct {
 	unanswered sync.Map // types.NamespacedName to unansweredStatus
 	// written: the resource version that our last write of a schedule's status made. Over an older one nothing is done.
 	written sync.Map // types.NamespacedName to string
+	// deleted by this process.
+	deleted deletedObjects
 }
 
 // unansweredStatus is what was to be written over which version, and what was to be told then.
@@ -93,8 +95,8 @@ func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
 func (r *ScheduleReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.SnapshotSchedule{}).
-		Watches(&v1.SnapshotRun{}, handler.EnqueueRequestsFromMapFunc(scheduleOfRun)).
-		Watches(&snapshotv1.VolumeSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.scheduleOfSnapshot)).
+		Watches(&v1.SnapshotRun{}, deferring{handler.EnqueueRequestsFromMapFunc(scheduleOfRun), always}).
+		Watches(&snapshotv1.VolumeSnapshot{}, deferring{handler.EnqueueRequestsFromMapFunc(r.scheduleOfSnapshot), always}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Options.Workers, RateLimiter: rateLimiter()}).
 		Named("snapshotschedule").
 		Complete(r)
@@ -171,7 +173,8 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	if p.wake.IsZero() {
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{RequeueAfter: max(time.Millisecond, p.wake.Sub(r.Clock.Now()))}, nil
+	// What comes at a time is a slot, as far as anybody can tell: it does not wait because the pass before could.
+	return ctrl.Result{RequeueAfter: max(time.Millisecond, p.wake.Sub(r.Clock.Now())), Priority: ptr.To(0)}, nil
 }
 
 // pass is one reconcile of one schedule.

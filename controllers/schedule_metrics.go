@@ -167,5 +167,6 @@ func (r *ScheduleReconciler) leave(ctx context.Context, key types.NamespacedName
 	metrics.Forget(name)
 	r.unanswered.Delete(key)
 	r.written.Delete(key)
+	r.deleted.keep(key, func(types.UID) bool { return false })
 	return nil
 }

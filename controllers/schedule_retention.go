@@ -32,6 +32,8 @@ const (
 	maxSkew = 5 * time.Minute
 	// skewCheck is when to look again while the clocks differ.
 	skewCheck = time.Minute
+	// gatherReady is how long after the beginning of a run retention waits for its end.
+	gatherReady = 10 * time.Second
 	// parallelDeletes bounds how many snapshots of one schedule are deleted at a time.
 	parallelDeletes = 8
 	// maxExpiredEvents is how many snapshots of one schedule that go at a time get an event each.
@@ -44,6 +46,7 @@ func (p *pass) retain(ctx context.Context) error {
 	if err := p.List(ctx, &list, client.InNamespace(p.s.Namespace), client.MatchingFields{indexSchedule: naming.ScheduleLabel(p.s.Name)}); err != nil {
 		return fmt.Errorf("listing the snapshots of schedule %s/%s: %w", p.s.Namespace, p.s.Name, err)
 	}
+	p.markDeleted(list.Items)
 	found := snapshots.ForRetention(p.s.Name, list.Items, p.runs)
 	p.count(list.Items, found)
 	rules, err := p.rules()
@@ -57,6 +60,10 @@ func (p *pass) retain(ctx context.Context) error {
 	verdicts := retention.Decide(p.now, rules, nil, found)
 	ifAll := retention.Decide(p.now, rules, claimsOf(found), found)
 	if deletes(verdicts) || deletes(ifAll) {
+		if until := p.moreToCome(); p.now.Before(until) {
+			p.wakeAt(until)
+			return nil
+		}
 		if skew, known := p.Skew(); known && (skew > maxSkew || skew < -maxSkew) {
 			p.retentionPaused = true
 			p.event(warning, v1.EventRetentionPaused, "Retention", "nothing is deleted: the operator's clock and the API server's differ by %s", skew.Round(time.Second))
@@ -73,6 +80,34 @@ func (p *pass) retain(ctx context.Context) error {
 	}
 	p.wakeAt(retention.NextDue(verdicts))
 	return p.deleteSnapshots(ctx, verdicts, list.Items)
+}
+
+// moreToCome until then: a run has just begun, and each of its snapshots that becomes ready replaces an old one. They go together when it is over, for
+// one look at the claims.
+func (p *pass) moreToCome() time.Time {
+	var until time.Time
+	for i := range p.runs {
+		if o := &p.runs[i]; o.Status.Phase != v1.PhaseCompleted && until.Before(o.CreationTimestamp.Add(gatherReady)) {
+			until = o.CreationTimestamp.Add(gatherReady)
+		}
+	}
+	return until
+}
+
+// markDeleted shows what this process has deleted as it will be in the cache in a moment: terminating.
+func (p *pass) markDeleted(items []snapshotv1.VolumeSnapshot) {
+	shown := make(map[types.UID]bool, len(items)+len(p.runs))
+	for i := range p.runs {
+		shown[p.runs[i].UID] = true
+	}
+	key := client.ObjectKeyFromObject(p.s)
+	for i := range items {
+		shown[items[i].UID] = true
+		if items[i].DeletionTimestamp == nil && p.deleted.has(key, items[i].UID) {
+			items[i].DeletionTimestamp = ptr.To(metav1.NewTime(p.now))
+		}
+	}
+	p.deleted.keep(key, func(uid types.UID) bool { return shown[uid] })
 }
 
 func deletes(verdicts []retention.Verdict) bool {
@@ -140,6 +175,7 @@ func (p *pass) deleteSnapshots(ctx context.Context, verdicts []retention.Verdict
 			return
 		}
 		for _, v := range things[i] {
+			p.deleted.add(client.ObjectKeyFromObject(p.s), types.UID(v.Snapshot.UID))
 			log.FromContext(ctx).Info("Retention deleted a snapshot", "volumeSnapshot", v.Snapshot.Name, "volumeGroupSnapshot", v.Snapshot.Group, "rule", v.Rule, "reason", v.Reason)
 			metrics.SnapshotExpired(metricsName(p.s, p.s.Name), string(v.Rule))
 		}
@@ -157,6 +193,9 @@ func (p *pass) deleteSnapshots(ctx context.Context, verdicts []retention.Verdict
 func (p *pass) deleteSnapshot(ctx context.Context, v retention.Verdict, versions map[string]string) (bool, error) {
 	s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: p.s.Namespace, Name: v.Snapshot.Name}}
 	err := p.Delete(ctx, s, client.Preconditions{UID: ptr.To(types.UID(v.Snapshot.UID)), ResourceVersion: ptr.To(versions[v.Snapshot.Name])})
+	if apierrors.IsNotFound(err) {
+		p.deleted.add(client.ObjectKeyFromObject(p.s), types.UID(v.Snapshot.UID))
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil
 	}

@@ -270,9 +270,10 @@ func (p *pass) pruneRuns(ctx context.Context) error {
 	if o := p.newestSlotRun(); o != nil {
 		newest = o.Name
 	}
+	key := client.ObjectKeyFromObject(p.s)
 	var errs []error
 	for _, o := range slices.Backward(p.runs) {
-		if o.Status.Phase != v1.PhaseCompleted || o.DeletionTimestamp != nil {
+		if o.Status.Phase != v1.PhaseCompleted || o.DeletionTimestamp != nil || p.deleted.has(key, o.UID) {
 			continue
 		}
 		left := &good
@@ -289,6 +290,10 @@ func (p *pass) pruneRuns(ctx context.Context) error {
 		err := p.Delete(ctx, &o, client.Preconditions{UID: ptr.To(o.UID)})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("deleting old SnapshotRun %s/%s: %w", o.Namespace, o.Name, err))
+			continue
+		}
+		if !apierrors.IsConflict(err) {
+			p.deleted.add(key, o.UID)
 		}
 	}
 	return errors.Join(errs...)

@@ -67,6 +67,8 @@ type operator struct {
 	instances []*instance
 	started   int
 	pokes     int
+	// asked is what all instances asked of the API server.
+	asked ledger
 
 	mu     sync.Mutex
 	events []occurrence
@@ -148,6 +150,7 @@ func (o *operator) start() *instance {
 	if o.lacksGroups != nil {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return withoutGroups{next, o.lacksGroups} })
 	}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, &o.asked} })
 	known := runtime.NewScheme()
 	o.Expect(errors.Join(scheme.AddToScheme(known), snapshotv1.AddToScheme(known), groupv1.AddToScheme(known), v1.AddToScheme(known))).To(Succeed())
 	caches := controllers.CacheOptions()
