@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -232,7 +233,7 @@ func hookEngine(cfg *rest.Config, o *options, clk clock.RealClock) (controllers.
 
 func newManager(cfg *rest.Config, o *options, namespaces []string) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), snapshotv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), snapshotv1.AddToScheme(scheme), groupv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("registering API types: %w", err)
 	}
 	ms := metricsserver.Options{BindAddress: o.metricsAddress, SecureServing: o.metricsSecure}

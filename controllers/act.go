@@ -39,6 +39,16 @@ func (r *RunReconciler) act(ctx context.Context, o *v1.SnapshotRun, mem *runMemo
 			r.locks.drop(o.UID)
 		case run.CreateSnapshot:
 			creates = append(creates, e)
+		case run.CreateGroup:
+			r.createGroup(ctx, o, mem, e)
+		case run.LabelMember:
+			if err := r.labelMember(ctx, o, e); err != nil {
+				return nil, err
+			}
+		case run.DeleteGroup:
+			if err := r.deleteGroup(ctx, o, e); err != nil {
+				return nil, err
+			}
 		case run.DeleteLeftover:
 			if err := r.deleteLeftover(ctx, o, mem, e); err != nil {
 				return nil, err
@@ -152,16 +162,21 @@ func (r *RunReconciler) createOne(ctx context.Context, o *v1.SnapshotRun, e run.
 }
 
 func (r *RunReconciler) noteFailure(ctx context.Context, o *v1.SnapshotRun, mem *runMemory, e run.CreateSnapshot, err error) {
-	mem.tries[e.Name]++
-	delay := min(maxBackoff, 500*time.Millisecond<<min(mem.tries[e.Name]-1, 6))
 	_, known := mem.creates[e.Name]
-	mem.creates[e.Name] = run.CreateFailure{Message: err.Error(), Refused: refused(err), RetryTime: r.Clock.Now().Add(delay)}
+	mem.creates[e.Name] = mem.failure(e.Name, err, refused(err), r.Clock.Now())
 	metrics.SnapshotCreateFailed(metricsName(o, o.Spec.ScheduleName), e.Claim, r.Clock.Now())
 	if !known {
 		log.FromContext(ctx).Error(err, "Creating a VolumeSnapshot failed", "volumeSnapshot", e.Name, "claim", e.Claim)
 		s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: e.Name}}
 		r.eventAbout(s, o, v1.EventSnapshotNotCreated, "Create", "VolumeSnapshot %s of claim %s was not created: %v", e.Name, e.Claim, err)
 	}
+}
+
+// failure of one more attempt to create an object.
+func (r *runMemory) failure(name string, err error, refused bool, now time.Time) run.CreateFailure {
+	r.tries[name]++
+	delay := min(maxBackoff, 500*time.Millisecond<<min(r.tries[name]-1, 6))
+	return run.CreateFailure{Message: err.Error(), Refused: refused, RetryTime: now.Add(delay)}
 }
 
 // refused: the API server has understood and will not do it. Load and lost connections pass.

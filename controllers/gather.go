@@ -121,6 +121,12 @@ func lockedBySurvey(o *v1.SnapshotRun, s *run.Survey) map[resource]bool {
 
 // gatherSnapshots under the run's names, and what earlier runs left uncut.
 func (r *RunReconciler) gatherSnapshots(ctx context.Context, o *v1.SnapshotRun, mem *runMemory, w *run.World) error {
+	if o.Status.GroupSnapshot != nil && o.Status.Phase != "" && o.Status.Phase != v1.PhasePending {
+		if err := r.gatherGroup(ctx, o, w); err != nil {
+			return err
+		}
+		return r.gatherLeftovers(ctx, o, mem, w)
+	}
 	claims := snapshotNames(o, w.Survey)
 	w.Snapshots = make(map[string]run.Snapshot, len(claims))
 	for name, claim := range claims {
@@ -136,6 +142,11 @@ func (r *RunReconciler) gatherSnapshots(ctx context.Context, o *v1.SnapshotRun, 
 			w.Snapshots[name] = seen
 		}
 	}
+	return r.gatherLeftovers(ctx, o, mem, w)
+}
+
+// gatherLeftovers of earlier runs, while an application waits.
+func (r *RunReconciler) gatherLeftovers(ctx context.Context, o *v1.SnapshotRun, mem *runMemory, w *run.World) error {
 	if o.Status.Phase == v1.PhaseSnapshotting && o.Status.Plan != nil && len(o.Status.Plan.PreHooks)+len(o.Status.Plan.PostHooks) > 0 {
 		leftovers, err := r.leftovers(ctx, o, mem)
 		if err != nil {
@@ -219,7 +230,7 @@ func (r *RunReconciler) leftovers(ctx context.Context, o *v1.SnapshotRun, mem *r
 		if owner == "" || !seen.Foreign || seen.Cut || seen.Terminating || final || mem.leftovers[s.UID] || !claims[s.Annotations[v1.AnnotationClaimUID]] {
 			continue
 		}
-		if s.Labels[v1.LabelRetention] == v1.RetentionKeep || !snapshots.MadeBy(o.Spec.ScheduleName, s) {
+		if _, member := snapshots.GroupUID(s); member || s.Labels[v1.LabelRetention] == v1.RetentionKeep || !snapshots.MadeBy(o.Spec.ScheduleName, s) {
 			continue
 		}
 		var earlier v1.SnapshotRun

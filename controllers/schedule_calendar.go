@@ -263,7 +263,7 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 	if n > 0 {
 		o.Annotations = map[string]string{v1.AnnotationRetry: strconv.Itoa(n)}
 	}
-	if run.HasHooks(p.s) {
+	if run.HasHooks(p.s) || run.GroupClass(p.s) != "" {
 		o.Finalizers = []string{v1.FinalizerRelease}
 	}
 	err := p.Create(ctx, o)

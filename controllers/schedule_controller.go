@@ -157,7 +157,7 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	}
 	slotErr := p.calendar(ctx)
 	p.summarise(ctx)
-	retentionErr := p.retain(ctx)
+	retentionErr := errors.Join(p.retain(ctx), p.checkGroups())
 	p.conclude(slotErr, retentionErr)
 	if err := p.persist(ctx); err != nil {
 		if apierrors.IsConflict(err) {

@@ -163,44 +163,58 @@ func (p *pass) deleteSnapshots(ctx context.Context, verdicts []retention.Verdict
 	for i := range items {
 		versions[items[i].Name] = items[i].ResourceVersion
 	}
-	var doomed []retention.Verdict
-	for _, v := range verdicts {
-		if v.Delete {
-			doomed = append(doomed, v)
+	things := doomedThings(verdicts)
+	errs, gone := make([]error, len(things)), make([]bool, len(things))
+	parallel(parallelDeletes, len(things), func(i int) {
+		if things[i][0].Snapshot.Group != "" {
+			gone[i], errs[i] = p.deleteGroup(ctx, things[i], versions)
+		} else {
+			gone[i], errs[i] = p.deleteSnapshot(ctx, things[i][0], versions)
 		}
-	}
-	errs, gone := make([]error, len(doomed)), make([]bool, len(doomed))
-	parallel(parallelDeletes, len(doomed), func(i int) {
-		v := doomed[i]
-		s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: p.s.Namespace, Name: v.Snapshot.Name}}
-		err := p.Delete(ctx, s, client.Preconditions{UID: ptr.To(types.UID(v.Snapshot.UID)), ResourceVersion: ptr.To(versions[v.Snapshot.Name])})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			errs[i] = fmt.Errorf("deleting VolumeSnapshot %s/%s (%s): %w", p.s.Namespace, v.Snapshot.Name, v.Rule, err)
+		if !gone[i] {
 			return
 		}
-		if !apierrors.IsConflict(err) {
+		for _, v := range things[i] {
 			p.deleted.add(client.ObjectKeyFromObject(p.s), types.UID(v.Snapshot.UID))
-		}
-		if err == nil {
-			log.FromContext(ctx).Info("Retention deleted a snapshot", "volumeSnapshot", v.Snapshot.Name, "rule", v.Rule, "reason", v.Reason)
+			log.FromContext(ctx).Info("Retention deleted a snapshot", "volumeSnapshot", v.Snapshot.Name, "volumeGroupSnapshot", v.Snapshot.Group, "rule", v.Rule, "reason", v.Reason)
 			metrics.SnapshotExpired(metricsName(p.s, p.s.Name), string(v.Rule))
-			gone[i] = true
 		}
 	})
-	p.tellExpired(doomed, gone)
+	var told []retention.Verdict
+	for i := range things {
+		if gone[i] {
+			told = append(told, things[i]...)
+		}
+	}
+	p.tellExpired(told)
 	return errors.Join(errs...)
 }
 
+func (p *pass) deleteSnapshot(ctx context.Context, v retention.Verdict, versions map[string]string) (bool, error) {
+	s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: p.s.Namespace, Name: v.Snapshot.Name}}
+	err := p.Delete(ctx, s, client.Preconditions{UID: ptr.To(types.UID(v.Snapshot.UID)), ResourceVersion: ptr.To(versions[v.Snapshot.Name])})
+	if apierrors.IsNotFound(err) {
+		p.deleted.add(client.ObjectKeyFromObject(p.s), types.UID(v.Snapshot.UID))
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("deleting VolumeSnapshot %s/%s (%s): %w", p.s.Namespace, v.Snapshot.Name, v.Rule, err)
+	}
+	return true, nil
+}
+
 // tellExpired sends an event for each snapshot that was deleted, or one for all if they are many.
-func (p *pass) tellExpired(doomed []retention.Verdict, gone []bool) {
+func (p *pass) tellExpired(one []retention.Verdict) {
+	if len(one) == 0 {
+		return
+	}
 	var names []string
 	byRule := map[string]int{}
-	var one []retention.Verdict
-	for i, v := range doomed {
-		if gone[i] {
-			names, one = append(names, v.Snapshot.Name), append(one, v)
-			byRule[string(v.Rule)]++
-		}
+	for _, v := range one {
+		names = append(names, v.Snapshot.Name)
+		byRule[string(v.Rule)]++
 	}
 	tell := func(name, uid, format string, args ...any) {
 		s := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: p.s.Namespace, Name: name, UID: types.UID(uid)}}

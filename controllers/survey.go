@@ -45,7 +45,7 @@ func (r *RunReconciler) survey(ctx context.Context, o *v1.SnapshotRun, s *v1.Sna
 	}
 	mode := run.ModeOf(o)
 	if mode == v1.RunSnapshot {
-		if out.Claims, out.LeftOut, err = r.claims(ctx, s); err != nil {
+		if err = r.claims(ctx, s, out); err != nil {
 			return nil, err
 		}
 		if len(out.Claims) == 0 {
@@ -169,21 +169,27 @@ func account(namespace, name string) hooks.Account {
 }
 
 // claims of the schedule that can be taken, and in words those that match and cannot.
-func (r *RunReconciler) claims(ctx context.Context, s *v1.SnapshotSchedule) (taken []run.Claim, leftOut []string, err error) {
+func (r *RunReconciler) claims(ctx context.Context, s *v1.SnapshotSchedule, out *run.Survey) (err error) {
 	selector, err := metav1.LabelSelectorAsSelector(&s.Spec.ClaimSelector)
 	if err != nil {
-		return nil, []string{"spec.claimSelector is not valid: " + err.Error()}, nil //nolint:nilerr // a mistake of the user, reported as such; trying again does not help
+		out.LeftOut = []string{"spec.claimSelector is not valid: " + err.Error()}
+		return nil //nolint:nilerr // a mistake of the user, reported as such; trying again does not help
 	}
 	var list corev1.PersistentVolumeClaimList
 	if err := r.Live.List(ctx, &list, client.InNamespace(s.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		return nil, nil, fmt.Errorf("listing the claims of schedule %s/%s: %w", s.Namespace, s.Name, err)
+		return fmt.Errorf("listing the claims of schedule %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	if run.GroupClass(s) != "" {
+		return r.groupClaims(ctx, s, list.Items, out)
 	}
 	if r.Options.Namespaced {
-		return claims.Choose(s, list.Items, nil, nil)
+		out.Claims, out.LeftOut, err = claims.Choose(s, list.Items, nil, nil)
+		return err
 	}
 	var classes snapshotv1.VolumeSnapshotClassList
 	if err := r.List(ctx, &classes); err != nil {
-		return nil, nil, fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
+		return fmt.Errorf("listing VolumeSnapshotClasses: %w", err)
 	}
-	return claims.Choose(s, list.Items, classes.Items, func(c *corev1.PersistentVolumeClaim) (string, error) { return claims.Driver(ctx, r.Live, c) })
+	out.Claims, out.LeftOut, err = claims.Choose(s, list.Items, classes.Items, func(c *corev1.PersistentVolumeClaim) (string, error) { return claims.Driver(ctx, r.Live, c) })
+	return err
 }

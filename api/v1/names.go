@@ -87,6 +87,11 @@ const (
 	ReasonInvalidHooks      = "InvalidHooks"
 	// ReasonHooksDisabled: the schedule has hooks, and this operator was told to run none. Its runs fail without a snapshot.
 	ReasonHooksDisabled = "HooksDisabled"
+	// ReasonInvalidGroup: groupSnapshotClassName cannot be combined with something else in the schedule, or with claims that exist. Also of a run's
+	// PreHooksSucceeded.
+	ReasonInvalidGroup = "InvalidGroupSnapshot"
+	// ReasonGroupsUnavailable: the cluster does not serve group snapshots, or the class does not exist. Also of a run's PreHooksSucceeded.
+	ReasonGroupsUnavailable = "GroupSnapshotsUnavailable"
 )
 
 // Reasons of a run's conditions.
@@ -192,6 +197,10 @@ const (
 	EventPostHookFailed = "PostHookFailed"
 	// EventSnapshotNotCreated: creating a VolumeSnapshot failed.
 	EventSnapshotNotCreated = "SnapshotNotCreated"
+	// EventGroupSnapshotNotCreated: creating a VolumeGroupSnapshot failed.
+	EventGroupSnapshotNotCreated = "GroupSnapshotNotCreated"
+	// EventGroupSnapshotDeleted: the run deleted its VolumeGroupSnapshot, since nothing of it can be restored.
+	EventGroupSnapshotDeleted = "GroupSnapshotDeleted"
 	// EventUncutSnapshotDeleted: a VolumeSnapshot that an earlier run left without a cut was deleted.
 	EventUncutSnapshotDeleted = "UncutSnapshotDeleted"
 	// EventSucceeded and the following: the run has completed with this result.

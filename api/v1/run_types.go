@@ -162,6 +162,9 @@ type SnapshotRunStatus struct {
 	// +optional
 	// +listType=atomic
 	Snapshots []SnapshotStatus `json:"snapshots,omitempty"`
+	// groupSnapshot that holds all of them, where the schedule has groupSnapshotClassName.
+	// +optional
+	GroupSnapshot *GroupSnapshotStatus `json:"groupSnapshot,omitempty"`
 	// claimsLeftOut match and could not be taken, in words.
 	// +optional
 	// +listType=atomic
@@ -383,13 +386,27 @@ type AttemptClaim struct {
 	Time metav1.MicroTime `json:"time"`
 }
 
+// GroupSnapshotStatus is the VolumeGroupSnapshot of a run: one cut for all its claims. Its members are the run's snapshots.
+type GroupSnapshotStatus struct {
+	// name of the VolumeGroupSnapshot.
+	Name string `json:"name"`
+	// uid of the VolumeGroupSnapshot whose cut was seen. Another one under its name is not this one.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+	// className is its VolumeGroupSnapshotClass.
+	ClassName string `json:"className"`
+	// claimLabels select its claims; none: every claim of the namespace.
+	// +optional
+	ClaimLabels map[string]string `json:"claimLabels,omitempty"`
+}
+
 // SnapshotStatus is the state of one snapshot of a run.
 type SnapshotStatus struct {
 	// claim is the PersistentVolumeClaim.
 	Claim string `json:"claim"`
 	// claimUID is its UID.
 	ClaimUID types.UID `json:"claimUID"`
-	// name of the VolumeSnapshot.
+	// name of the VolumeSnapshot; empty while a member of a group snapshot is not found yet.
 	Name string `json:"name"`
 	// uid of the VolumeSnapshot whose cut was seen. Another one under its name is not this one.
 	// +optional

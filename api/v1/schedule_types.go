@@ -183,7 +183,8 @@ type SnapshotTemplateSpec struct {
 	// --enable-owner-references says.
 	// +optional
 	OwnerReferencePolicy OwnerReferencePolicy `json:"ownerReferencePolicy,omitempty"`
-	// groupSnapshotClassName takes one VolumeGroupSnapshot of this class for all claims of a run instead of one snapshot each.
+	// groupSnapshotClassName takes one VolumeGroupSnapshot of this class for all claims of a run instead of one snapshot each: one cut for all.
+	// Claims are then selected by claimSelector.matchLabels alone, and every claim that matches is taken or none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	GroupSnapshotClassName string `json:"groupSnapshotClassName,omitempty"`

@@ -9,6 +9,8 @@
 //	snapshot             <claim>-<schedule>-<when>              at most 253 bytes
 //	snapshot, too long   <cut claim-schedule>-<hash>-<when>
 //	snapshot, taken      <cut claim-schedule>-<hash with run>-<when>
+//	group snapshot       <schedule>-<when>                      at most 253 bytes; its members are named by the snapshot controller
+//	group, taken         <cut schedule>-<hash with run>-<when>
 //	run                  <schedule>-<when>                      at most 63 bytes
 //	run, repeated        <schedule>-<when>-r<retry>
 //	run, too long        <cut schedule>-<hash>-<when>[-r<retry>]

@@ -91,6 +91,31 @@ func Made(name, claim, schedule, runUID string) bool {
 	return name == Snapshot(claim, schedule, at) || name == SnapshotHashed(claim, schedule, runUID, at)
 }
 
+// Group returns the name of the group snapshot that a schedule takes for the slot at.
+func Group(schedule string, at time.Time) string {
+	when := When(at)
+	if name := schedule + "-" + when; len(name) <= maxName && isSubdomain(name) {
+		return name
+	}
+	return hashed(schedule, "-"+when, maxName, "group", schedule, when)
+}
+
+// GroupHashed returns the name of a group snapshot whose plain name belongs to another object.
+func GroupHashed(schedule, runUID string, at time.Time) string {
+	when := When(at)
+	return hashed(schedule, "-"+when, maxName, "group taken", schedule, runUID, when)
+}
+
+// MadeGroup reports whether a group snapshot has a name that a run of the schedule gives it. runUID is as in Made.
+func MadeGroup(name, schedule, runUID string) bool {
+	_, when, found := cutLast(name, "-")
+	at, err := time.Parse(minutes, when)
+	if !found || err != nil || When(at) != when {
+		return false
+	}
+	return name == Group(schedule, at) || name == GroupHashed(schedule, runUID, at)
+}
+
 func cutLast(s, separator string) (before, after string, found bool) {
 	i := strings.LastIndex(s, separator)
 	if i < 0 {

@@ -18,6 +18,9 @@
 // without a persisted plan, because its creates are locked by their names; if everything is ready within DirectGrace,
 // it is completed in one write.
 //
+// A run that takes a group snapshot always has a persisted plan and the release finalizer, with hooks or without: the group's members are made by
+// somebody else, and without the run nobody would know whose they are (group.go).
+//
 // A hook's targets move through: unclaimed → claimed → (held →) ended, and back to unclaimed for another attempt.
 //
 // The record may have been written by somebody else, where others than the operator may write status. sound.go says which records can be carried on;

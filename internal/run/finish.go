@@ -170,6 +170,9 @@ func (m *machine) awaitingReady() {
 	if m.changed {
 		return
 	}
+	if m.grouped() && m.tendGroup() {
+		return
+	}
 	for i := range m.st.Snapshots {
 		s := &m.st.Snapshots[i]
 		if s.State == v1.SnapshotPending && creating {
@@ -184,7 +187,8 @@ func (m *machine) awaitingReady() {
 			s.State = v1.SnapshotFailed
 		}
 		if m.labelOwed(s) && !m.labelOverdue() {
-			m.act(LabelConsistency{Name: s.Name, UID: m.World.Snapshots[s.Name].UID, Value: v1.ConsistencyApplication})
+			seen, _ := m.own(s)
+			m.act(LabelConsistency{Name: s.Name, UID: seen.UID, Value: v1.ConsistencyApplication})
 		}
 	}
 	if len(m.effects) > 0 || lingering {
@@ -213,8 +217,9 @@ func (m *machine) gone(s *v1.SnapshotStatus) bool {
 // labelOwed: the snapshot may be called consistent and is not yet labelled so.
 func (m *machine) labelOwed(s *v1.SnapshotStatus) bool {
 	c := m.st.Consistency
+	seen, _ := m.own(s)
 	return c != nil && c.Verdict == v1.ConsistencyApplication && s.CutBeforeRelease && s.State != v1.SnapshotFailed &&
-		!m.gone(s) && m.World.Snapshots[s.Name].Consistency != v1.ConsistencyApplication
+		!m.gone(s) && seen.UID != "" && seen.Consistency != v1.ConsistencyApplication
 }
 
 // labelOverdue: the label was refused until the ready timeout, or for a while since somebody deleted the run.
@@ -242,6 +247,10 @@ func (m *machine) finish() {
 			ready++
 			continue
 		}
+		if s.Name == "" {
+			problems = append(problems, fmt.Sprintf("claim %s: %s", s.Claim, orDefault(s.Message, "not ready")))
+			continue
+		}
 		problems = append(problems, fmt.Sprintf("snapshot %s of claim %s: %s", s.Name, s.Claim, orDefault(s.Message, "not ready")))
 	}
 	if m.mode() == v1.RunSnapshot {
@@ -252,6 +261,7 @@ func (m *machine) finish() {
 		}
 	}
 	problems = append(problems, unlabelled...)
+	problems = append(problems, m.unplannedMembers()...)
 	preFailed := m.preFailed()
 	for _, typ := range []string{v1.ConditionPreHooksSucceeded, v1.ConditionPostHooksSucceeded} {
 		if c := meta.FindStatusCondition(st.Conditions, typ); c != nil && c.Status == metav1.ConditionFalse {

@@ -87,6 +87,8 @@ type World struct {
 	Survey *Survey
 	// Snapshots that exist under the run's names.
 	Snapshots map[string]Snapshot
+	// Group snapshot under the run's name, of a run that takes one; nil: it does not exist.
+	Group *Group
 	// Creates that failed, by the snapshot's name.
 	Creates map[string]CreateFailure
 	// Uncut snapshots of the planned claims that earlier runs of this schedule left behind.
@@ -107,6 +109,7 @@ type Lock struct {
 type Survey struct {
 	Claims  []Claim
 	LeftOut []string // claims that match and cannot be taken, in words
+	NoGroup *Problem // why the claims cannot be taken as a group, where the schedule asks for one
 	Pre     []HookTargets
 	Post    []HookTargets
 }
@@ -138,7 +141,8 @@ type Problem struct{ Reason, Message string }
 
 // Snapshot is a VolumeSnapshot under one of the run's names.
 type Snapshot struct {
-	Foreign      bool // not made for this run
+	Name         string // of a member of a group snapshot, which no run names
+	Foreign      bool   // not made for this run
 	UID          types.UID
 	Terminating  bool
 	Cut          bool
@@ -273,6 +277,9 @@ func (AddFinalizer) effect()     {}
 func (RemoveFinalizer) effect()  {}
 func (DropLock) effect()         {}
 func (CreateSnapshot) effect()   {}
+func (CreateGroup) effect()      {}
+func (LabelMember) effect()      {}
+func (DeleteGroup) effect()      {}
 func (DeleteLeftover) effect()   {}
 func (LabelConsistency) effect() {}
 func (ReserveExec) effect()      {}

@@ -36,8 +36,9 @@ func (m *machine) pending() {
 		m.invalid(err.Error())
 		return
 	}
-	if t := m.Schedule.Spec.SnapshotTemplate; t != nil && t.GroupSnapshotClassName != "" {
-		m.invalid("spec.snapshotTemplate.groupSnapshotClassName: group snapshots are not supported by this version; remove the field to take one snapshot per claim")
+	asGroup := m.mode() == v1.RunSnapshot && GroupClass(m.Schedule) != ""
+	if why := GroupProblem(m.Schedule); asGroup && why != "" {
+		m.refuse(v1.ReasonInvalidGroup, why)
 		return
 	}
 	if s := m.World.Survey; s == nil || len(s.Post) != len(post) || (m.mode() != v1.RunRelease && len(s.Pre) != len(pre)) {
@@ -45,6 +46,10 @@ func (m *machine) pending() {
 		return
 	}
 	m.st.ClaimsLeftOut = leftOutWords(m.World.Survey.LeftOut)
+	if p := m.World.Survey.NoGroup; asGroup && p != nil {
+		m.refuse(p.Reason, p.Message)
+		return
+	}
 	switch {
 	case m.mode() == v1.RunRelease && len(post) == 0:
 		m.complete(v1.ResultSkipped, v1.ReasonNoHooks, "the schedule has no post hooks: there is nothing to release")
@@ -56,10 +61,12 @@ func (m *machine) pending() {
 			msg += " (left out: " + join(m.st.ClaimsLeftOut) + ")"
 		}
 		m.complete(v1.ResultSkipped, v1.ReasonRunSkipped, msg)
-	case len(pre)+len(post) == 0:
+	case len(pre)+len(post) == 0 && !asGroup:
 		m.direct()
 	case !m.hasFinalizer():
 		m.act(AddFinalizer{})
+	case len(pre)+len(post) == 0:
+		m.groupWithoutHooks()
 	case m.mode() != v1.RunRelease && !m.World.Lock.Held:
 		m.waitForLock()
 	default:
@@ -105,9 +112,11 @@ func Repetition(r *v1.SnapshotRun, s *v1.SnapshotSchedule) (n int, ok bool) {
 	return 0, false
 }
 
-func (m *machine) invalid(message string) {
-	m.condition(v1.ConditionPreHooksSucceeded, metav1.ConditionFalse, v1.ReasonInvalidPlan, message)
-	m.complete(v1.ResultFailed, v1.ReasonInvalidPlan, message)
+func (m *machine) invalid(message string) { m.refuse(v1.ReasonInvalidPlan, message) }
+
+func (m *machine) refuse(reason, message string) {
+	m.condition(v1.ConditionPreHooksSucceeded, metav1.ConditionFalse, reason, message)
+	m.complete(v1.ResultFailed, reason, message)
 }
 
 // waitForLock says what the run waits for; it is woken when its turn has come.
@@ -201,6 +210,10 @@ func newTarget(t Target) v1.TargetStatus {
 
 func (m *machine) planSnapshots() {
 	at := m.st.Plan.At.Time
+	if GroupClass(m.Schedule) != "" {
+		m.planGroup()
+		return
+	}
 	var claims []string
 	for _, c := range m.World.Survey.Claims {
 		claims = append(claims, c.Name)

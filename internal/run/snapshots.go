@@ -27,6 +27,11 @@ func (m *machine) snapshotting() {
 			m.watchHeld(s)
 		}
 	} else if m.deleted() {
+		if m.grouped() { // a group that nobody would know of does not stay
+			m.changed = true
+			m.st.Phase = v1.PhaseAwaitingReady
+			return
+		}
 		m.complete(v1.ResultFailed, v1.ReasonCancelled, "the run was deleted; its snapshots stay under retention")
 		return
 	}
@@ -71,6 +76,9 @@ func (m *machine) snapshotting() {
 
 // createSnapshots that do not exist yet; reports whether some are still to be created.
 func (m *machine) createSnapshots() bool {
+	if m.grouped() {
+		return m.createGroup()
+	}
 	creating := false
 	for i := range m.st.Snapshots {
 		s := &m.st.Snapshots[i]
@@ -111,7 +119,7 @@ func (m *machine) foreign(s Snapshot) bool {
 // own is what exists of a snapshot of the run. What was cut and then deleted does not exist any more, even if the name does: a process that
 // read an old record of the run may have created it once more.
 func (m *machine) own(s *v1.SnapshotStatus) (Snapshot, bool) {
-	seen, ok := m.World.Snapshots[s.Name]
+	seen, ok := m.seen(s)
 	return seen, ok && !m.foreign(seen) && (s.UID == "" || s.UID == seen.UID)
 }
 
@@ -130,25 +138,27 @@ func (m *machine) rename(s *v1.SnapshotStatus) {
 func (m *machine) create(s *v1.SnapshotStatus) CreateSnapshot {
 	t := m.st.Plan.SnapshotTemplate
 	e := CreateSnapshot{Name: s.Name, Claim: s.Claim, ClaimUID: s.ClaimUID, ClassName: s.ClassName,
-		Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations),
 		Owned:        t.OwnerReferencePolicy == v1.OwnerSchedule,
 		ScheduleName: m.Run.Spec.ScheduleName, ScheduleUID: m.st.Plan.ScheduleUID}
-	if e.Labels == nil {
-		e.Labels = map[string]string{}
-	}
-	if e.Annotations == nil {
-		e.Annotations = map[string]string{}
-	}
-	e.Labels[v1.LabelSchedule] = naming.ScheduleLabel(m.Run.Spec.ScheduleName)
-	e.Labels[v1.LabelWhen] = naming.When(m.st.Plan.At.Time)
-	delete(e.Labels, v1.LabelConsistency)
+	e.Labels, e.Annotations = m.marks()
 	if m.hooked() {
 		e.Labels[v1.LabelConsistency] = v1.ConsistencyCrash
 	}
-	e.Annotations[v1.AnnotationRun] = m.Run.Name
-	e.Annotations[v1.AnnotationRunUID] = string(m.Run.UID)
 	e.Annotations[v1.AnnotationClaimUID] = string(s.ClaimUID)
 	return e
+}
+
+// marks are the labels and annotations of whatever a run makes.
+func (m *machine) marks() (labels, annotations map[string]string) {
+	labels, annotations = map[string]string{}, map[string]string{}
+	maps.Copy(labels, m.st.Plan.SnapshotTemplate.Labels)
+	maps.Copy(annotations, m.st.Plan.SnapshotTemplate.Annotations)
+	labels[v1.LabelSchedule] = naming.ScheduleLabel(m.Run.Spec.ScheduleName)
+	labels[v1.LabelWhen] = naming.When(m.st.Plan.At.Time)
+	delete(labels, v1.LabelConsistency)
+	annotations[v1.AnnotationRun] = m.Run.Name
+	annotations[v1.AnnotationRunUID] = string(m.Run.UID)
+	return labels, annotations
 }
 
 // observeSnapshots carries what is seen into the record. It does not mark the record as changed: whoever ends a phase writes it.
@@ -162,11 +172,15 @@ func (m *machine) observeSnapshots() {
 		if !ok {
 			continue
 		}
+		if seen.Name != "" && s.Name == "" { // a member has appeared
+			s.Name, s.UID = seen.Name, seen.UID
+		}
 		s.Consistency = seen.Consistency
 		s.Message = clean(seen.Error, maxSnapshotMessage)
 		if seen.Cut && s.State == v1.SnapshotPending {
 			s.State = v1.SnapshotCut
 			s.UID = seen.UID
+			m.groupCut()
 			s.CutSeenTime = m.now()
 			if seen.CreationTime != nil {
 				t := metav1.NewTime(*seen.CreationTime)

@@ -61,8 +61,11 @@ func unsound(r *v1.SnapshotRun) string {
 	if why := unsoundEntries(r); why != "" {
 		return why
 	}
+	if g := st.GroupSnapshot; g != nil && (len(validation.IsDNS1123Subdomain(g.Name)) > 0 || g.ClassName == "") {
+		return "its group snapshot has no valid name or class"
+	}
 	for i := range st.Snapshots {
-		if name := st.Snapshots[i].Name; len(validation.IsDNS1123Subdomain(name)) > 0 {
+		if name := st.Snapshots[i].Name; (name != "" || st.GroupSnapshot == nil) && len(validation.IsDNS1123Subdomain(name)) > 0 {
 			return fmt.Sprintf("a snapshot cannot be named %q", clean(name, 64))
 		}
 	}

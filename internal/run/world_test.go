@@ -37,6 +37,7 @@ type world struct {
 	lockHeld  bool
 	draining  bool
 	snapshots map[string]*Snapshot
+	groups    groupWorld
 	creates   map[string]CreateFailure
 	leftovers []Leftover
 	// undeletable leftovers, unlabellable snapshots: the API server refuses.
@@ -135,7 +136,7 @@ func (w *world) input() Input {
 	if needs.Survey && w.schedule != nil {
 		pre, post, err := PlanHooks(w.schedule, w.config.Hooks)
 		if err == nil {
-			in.World.Survey = &Survey{Claims: w.claims, Pre: w.targets(pre), Post: w.targets(post)}
+			in.World.Survey = &Survey{Claims: w.claims, NoGroup: w.groups.refusal, Pre: w.targets(pre), Post: w.targets(post)}
 		}
 	}
 	if needs.Lock {
@@ -150,6 +151,7 @@ func (w *world) input() Input {
 			in.World.Snapshots[name] = *s
 		}
 		in.World.Leftovers = w.leftovers
+		in.World.Group = w.groupSeen()
 	}
 	if needs.Exec {
 		in.World.Exec = map[ExecKey]Exec{}
@@ -247,6 +249,9 @@ func (w *world) checkCompleted() {
 	if st.Result == v1.ResultSucceeded && ModeOf(w.run) == v1.RunSnapshot {
 		for _, s := range st.Snapshots {
 			seen := w.snapshots[s.Name]
+			if st.GroupSnapshot != nil {
+				seen = w.memberNamed(s.Name)
+			}
 			if seen == nil || seen.Foreign || !seen.Ready {
 				w.t.Fatalf("Succeeded without snapshot %s being ours and ready (I6)", s.Name)
 			}
@@ -275,6 +280,9 @@ func (w *world) act(e Effect) {
 		w.leftovers = slices.DeleteFunc(w.leftovers, func(l Leftover) bool { return l.Name == e.Name })
 	case LabelConsistency:
 		s := w.snapshots[e.Name]
+		if s == nil {
+			s = w.memberNamed(e.Name)
+		}
 		if !s.Cut {
 			w.t.Fatalf("snapshot %s was labelled before it was cut (I11)", e.Name)
 		}
@@ -291,6 +299,8 @@ func (w *world) act(e Effect) {
 		w.exec[e.Key] = &Exec{State: ExecDone, Outcome: *completed()}
 	case CancelExec:
 		w.exec[e.Key] = &Exec{State: ExecDone, Outcome: Outcome{Reason: v1.ReasonInterrupted, EndUnknown: true}}
+	case CreateGroup, LabelMember, DeleteGroup:
+		w.actOnGroup(e)
 	default:
 		w.t.Fatalf("unknown effect %T", e)
 	}

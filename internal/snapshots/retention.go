@@ -45,6 +45,7 @@ func ForRetention(schedule string, items []snapshotv1.VolumeSnapshot, runs []v1.
 			Keep:           s.Labels[v1.LabelRetention] == v1.RetentionKeep,
 			RunActive:      active[types.UID(s.Annotations[v1.AnnotationRunUID])],
 			Foreign:        !MadeBy(schedule, s),
+			Group:          Group(s),
 			ContentSourced: s.Spec.Source.PersistentVolumeClaimName == nil,
 		}
 		if s.Spec.Source.PersistentVolumeClaimName != nil {

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -118,7 +119,7 @@ func prepare(ctx context.Context, dir string) error {
 		return err
 	}
 	config.QPS = -1
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), snapshotv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), snapshotv1.AddToScheme(scheme), groupv1.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	if api, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {

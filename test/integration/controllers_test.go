@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,7 +58,8 @@ type operator struct {
 	readyTimeout    time.Duration
 	rules           run.HookRules
 	forgetOutput    bool
-	listing         bool // the API server does not stream lists, as before Kubernetes 1.34
+	listing         bool         // the API server does not stream lists, as before Kubernetes 1.34
+	lacksGroups     *atomic.Bool // set and true: the API server does not serve group snapshots
 
 	// nicknames of snapshots that the test made, by their names.
 	nicknames map[string]string
@@ -144,9 +147,12 @@ func (o *operator) start() *instance {
 	if o.listing {
 		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return notStreaming{next} })
 	}
+	if o.lacksGroups != nil {
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return withoutGroups{next, o.lacksGroups} })
+	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, &o.asked} })
 	known := runtime.NewScheme()
-	o.Expect(errors.Join(scheme.AddToScheme(known), snapshotv1.AddToScheme(known), v1.AddToScheme(known))).To(Succeed())
+	o.Expect(errors.Join(scheme.AddToScheme(known), snapshotv1.AddToScheme(known), groupv1.AddToScheme(known), v1.AddToScheme(known))).To(Succeed())
 	caches := controllers.CacheOptions()
 	caches.DefaultNamespaces = map[string]cache.Config{o.namespace: {}}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: known, Cache: caches, Logger: o.logger(), Metrics: metricsserver.Options{BindAddress: "0"},

@@ -14,6 +14,7 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/go-logr/logr"
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -97,7 +98,7 @@ func start(ctx context.Context) error {
 		return err
 	}
 	known := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, snapshotv1.AddToScheme, v1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, snapshotv1.AddToScheme, groupv1.AddToScheme, v1.AddToScheme} {
 		if err := add(known); err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func snapshotDefinitions(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the CRDs of VolumeSnapshots: %w", err)
 	}
-	return filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "config", "crd", "snapshot.storage.k8s.io_*.yaml"))
+	return filepath.Glob(filepath.Join(strings.TrimSpace(string(out)), "config", "crd", "*snapshot.storage.k8s.io_*.yaml"))
 }
 
 func stop() bool {

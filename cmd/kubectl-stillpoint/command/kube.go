@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	groupv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +40,7 @@ var (
 // scheme of all kinds that this program reads or writes.
 func scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, snapshotv1.AddToScheme, v1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, storagev1.AddToScheme, snapshotv1.AddToScheme, groupv1.AddToScheme, v1.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("registering API types: %w", err)
 		}
@@ -57,6 +58,7 @@ func mapper() meta.RESTMapper {
 		m.Add(kind, meta.RESTScopeNamespace)
 	}
 	for _, kind := range []schema.GroupVersionKind{snapshotv1.SchemeGroupVersion.WithKind("VolumeSnapshotClass"), snapshotv1.SchemeGroupVersion.WithKind("VolumeSnapshotContent"),
+		groupv1.SchemeGroupVersion.WithKind("VolumeGroupSnapshotClass"),
 		corev1.SchemeGroupVersion.WithKind("PersistentVolume"), corev1.SchemeGroupVersion.WithKind("Namespace"), storagev1.SchemeGroupVersion.WithKind("StorageClass")} {
 		m.Add(kind, meta.RESTScopeRoot)
 	}

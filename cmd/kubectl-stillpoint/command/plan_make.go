@@ -78,7 +78,7 @@ func (m *planner) survey(ctx context.Context) *run.Survey {
 	if err != nil {
 		return out // decide finds the same error
 	}
-	out.Claims, out.LeftOut = m.claims(ctx)
+	m.claims(ctx, out)
 	all := slices.Concat(pre, post)
 	targets := m.targets(ctx, all)
 	m.rights(ctx, all, targets)
@@ -110,21 +110,26 @@ func (m *planner) hook(stage v1.HookStage, h *v1.PlannedHook, t run.HookTargets)
 	m.Hooks = append(m.Hooks, p)
 }
 
-func (m *planner) claims(ctx context.Context) ([]run.Claim, []string) {
+func (m *planner) claims(ctx context.Context, out *run.Survey) {
 	selector, err := metav1.LabelSelectorAsSelector(&m.s.Spec.ClaimSelector)
 	if err != nil {
-		return nil, []string{"spec.claimSelector is not valid: " + err.Error()}
+		out.LeftOut = []string{"spec.claimSelector is not valid: " + err.Error()}
+		return
 	}
 	var list corev1.PersistentVolumeClaimList
 	if err := m.k.List(ctx, &list, client.InNamespace(m.s.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		m.blind = true
 		m.unknown("which claims would be taken", err)
-		return nil, nil
+		return
 	}
 	driver := func(c *corev1.PersistentVolumeClaim) (string, error) {
 		driver, err := claims.Driver(ctx, m.k, c)
 		m.drivers[c.Name] = driver
 		return driver, err
+	}
+	if run.GroupClass(m.s) != "" {
+		m.group(ctx, list.Items, driver, out)
+		return
 	}
 	var classes snapshotv1.VolumeSnapshotClassList
 	switch err := m.k.List(ctx, &classes); {
@@ -137,14 +142,12 @@ func (m *planner) claims(ctx context.Context) ([]run.Claim, []string) {
 	case err != nil:
 		m.blind = true
 		m.unknown("whether there is a VolumeSnapshotClass for each claim", err)
-		return nil, nil
+		return
 	}
-	taken, leftOut, err := claims.Choose(m.s, list.Items, classes.Items, driver)
-	if err != nil {
+	if out.Claims, out.LeftOut, err = claims.Choose(m.s, list.Items, classes.Items, driver); err != nil {
 		m.blind = true
 		m.unknown("of which driver claims are", err)
 	}
-	return taken, leftOut
 }
 
 // targets of hooks, found by the operator's own resolver.
@@ -245,7 +248,11 @@ func (m *planner) decide(survey *run.Survey) {
 	}
 	for i := range st.Snapshots {
 		c := &st.Snapshots[i]
-		m.Claims = append(m.Claims, PlannedClaim{Claim: c.Claim, Snapshot: c.Name, Class: c.ClassName, Driver: m.drivers[c.Claim]})
+		p := PlannedClaim{Claim: c.Claim, Snapshot: c.Name, Class: c.ClassName, Driver: m.drivers[c.Claim]}
+		if g := st.GroupSnapshot; g != nil {
+			p.Snapshot, p.Class = "a member of group "+g.Name, g.ClassName
+		}
+		m.Claims = append(m.Claims, p)
 	}
 	switch {
 	case st.Result == v1.ResultSkipped:

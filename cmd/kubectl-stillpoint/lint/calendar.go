@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/stillpoint-operator/stillpoint/internal/calendar"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 	"github.com/stillpoint-operator/stillpoint/internal/snapshots"
 )
 
@@ -72,5 +73,9 @@ func (l *linter) retention(o *object) {
 	}
 	if _, err := metav1.LabelSelectorAsSelector(&o.schedule.Spec.ClaimSelector); err != nil && !o.said("spec.claimSelector") {
 		l.find(o, "selector", "spec.claimSelector", "%s", err)
+	}
+	if why := run.GroupProblem(o.schedule); why != "" {
+		path, what, _ := strings.Cut(why, ": ")
+		l.find(o, "group", path, "%s", what)
 	}
 }

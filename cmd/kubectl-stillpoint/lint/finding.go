@@ -38,6 +38,7 @@ var Rules = []Rule{
 	{"calendar-meaning", Warning, "The schedule is valid and probably means something else."},
 	{"retention", Error, "The retention rules cannot be read; nothing would be deleted."},
 	{"selector", Error, "The claim selector cannot be read; nothing would be taken."},
+	{"group", Error, "What groupSnapshotClassName cannot be combined with; every run would be refused."},
 	{"hooks", Error, "The operator cannot plan the hooks."},
 	{"no-release", Note, "Pre hooks without any post hook: right only if there is nothing to release."},
 	{"freeze-without-thaw", Error, "A hook quiesces an application and nothing releases it."},

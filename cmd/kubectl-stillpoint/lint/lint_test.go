@@ -82,6 +82,8 @@ func TestFindings(t *testing.T) {
 		"an expiry that nobody lives to see":           {schedule("  schedule: \"0 * * * *\"\n  retention: {expires: 999999999999999h}\n"), []string{"a.yaml:7:15 error retention spec.retention.expires"}},
 		"a selector that CEL does not see":             {schedule("  schedule: \"0 * * * *\"\n  claimSelector:\n    matchExpressions: [{key: a, operator: In}]\n"), []string{"a.yaml:7:3 error selector spec.claimSelector"}},
 		"a hook in another namespace without account":  {schedule(fmt.Sprintf(hooked, "[pg_dump]") + "    namespace: other\n"), []string{"a.yaml:10:5 error hooks spec.preHooks[0].namespace"}},
+		"a group of what labels cannot express": {schedule("  schedule: \"0 * * * *\"\n  snapshotTemplate: {groupSnapshotClassName: g}\n  claimSelector:\n    matchExpressions: [{key: a, operator: Exists}]\n"),
+			[]string{"a.yaml:9:5 error group spec.claimSelector.matchExpressions"}},
 		"a hook whose pod selector is none":            {schedule("  schedule: \"0 * * * *\"\n  preHooks:\n  - command: [save]\n    podSelector: {matchExpressions: [{key: a, operator: Is}]}\n"), []string{"a.yaml:9:5 error hooks spec.preHooks[0].podSelector"}},
 		"a command of which nobody knows":              {schedule(fmt.Sprintf(hooked, "[/prepare.sh]")), []string{"a.yaml:8:5 note no-release spec.preHooks[0]"}},
 		"a checkpoint needs no release":                {schedule(fmt.Sprintf(hooked, "[psql, -c, CHECKPOINT]")), []string{}},

@@ -138,7 +138,7 @@ func (v View) snapshots(w io.Writer, r *v1.SnapshotRun) {
 		if s.CreationTime != nil {
 			cut = s.CreationTime.In(v.Zone).Format("15:04:05 MST")
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", s.Claim, s.Name, s.State, cut, orDash(s.Consistency), Short(s.Message, 200))
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", s.Claim, orDash(s.Name), s.State, cut, orDash(s.Consistency), Short(s.Message, 200))
 	}
 	_ = t.Flush()
 }

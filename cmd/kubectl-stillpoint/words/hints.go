@@ -55,10 +55,16 @@ func Hints(r *v1.SnapshotRun) []string {
 		}
 	}
 	for i := range r.Status.Snapshots {
-		if r.Status.Snapshots[i].State == v1.SnapshotFailed {
-			out = append(out, fmt.Sprintf("snapshots failed: look at their events, and at the storage: kubectl -n %s describe volumesnapshot %s", r.Namespace, r.Status.Snapshots[i].Name))
+		if r.Status.Snapshots[i].State != v1.SnapshotFailed {
+			continue
+		}
+		if r.Status.Snapshots[i].Name == "" { // of a group, which the run deletes when it is of no use
+			out = append(out, fmt.Sprintf("the group snapshot failed: look at the events of what the run has deleted, and at the storage: kubectl -n %s get events --field-selector "+
+				"involvedObject.kind=VolumeGroupSnapshot", r.Namespace))
 			break
 		}
+		out = append(out, fmt.Sprintf("snapshots failed: look at their events, and at the storage: kubectl -n %s describe volumesnapshot %s", r.Namespace, r.Status.Snapshots[i].Name))
+		break
 	}
 	return out
 }

@@ -103,7 +103,11 @@ func (s *Story) snapshot(x *v1.SnapshotStatus) []Line {
 	if x.State == v1.SnapshotPending || x.State == "" || !s.once(x.Claim+string(x.State)) {
 		return nil
 	}
-	text := fmt.Sprintf("  snapshot %s of claim %s: %s", x.Name, x.Claim, strings.ToLower(string(x.State)))
+	name := "snapshot " + x.Name
+	if x.Name == "" { // a member of a group that has not appeared
+		name = "snapshot"
+	}
+	text := fmt.Sprintf("  %s of claim %s: %s", name, x.Claim, strings.ToLower(string(x.State)))
 	if x.Message != "" {
 		text += ": " + Short(x.Message, 300)
 	}
