@@ -57,7 +57,6 @@ verify: ## Generated files, go.mod, formatting, chart and kustomizations are as 
 .PHONY: integration
 integration: ## Tests against a real API server (builds it the first time: 8 minutes)
 	@$(STAGE) integration hack/integration.sh $(GO_TEST_FLAGS)
-	@$(STAGE) counts go test -count 1 -timeout 15m $(GO_TEST_FLAGS) ./test/bench/
 
 .PHONY: bench
 bench: ## Measure the operator against bare clients; BENCH="midnight requests" for some scenarios, BENCH_FLAGS=-save to keep the numbers (all: hours)

@@ -266,25 +266,46 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 	if run.HasHooks(p.s) || run.GroupClass(p.s) != "" {
 		o.Finalizers = []string{v1.FinalizerRelease}
 	}
-	err := p.Create(ctx, o)
-	if apierrors.IsAlreadyExists(err) {
-		var existing v1.SnapshotRun
-		if err := p.Live.Get(ctx, client.ObjectKeyFromObject(o), &existing); err != nil {
-			return false, fmt.Errorf("reading SnapshotRun %s/%s that already exists: %w", o.Namespace, o.Name, err)
-		}
-		if _, ours := run.Repetition(&existing, p.s); !ours || run.ModeOf(&existing) != v1.RunSnapshot || notTaken(&existing) {
+	existing, err := p.createRun(ctx, o)
+	if err != nil {
+		return false, err
+	}
+	if existing != nil {
+		if _, ours := run.Repetition(existing, p.s); !ours || run.ModeOf(existing) != v1.RunSnapshot || notTaken(existing) {
 			return false, fmt.Errorf("SnapshotRun %s/%s exists and is not this schedule's (a copy, or left from a deleted schedule of the same name); delete it to let the slot run", o.Namespace, o.Name)
 		}
-		o = &existing
-	} else if err != nil {
-		return false, fmt.Errorf("creating SnapshotRun %s/%s: %w", o.Namespace, o.Name, err)
+		o = existing
 	}
 	p.st.ActiveRun = name
 	if !p.knows(name) {
 		p.runs = append(p.runs, *o)
 	}
-	log.FromContext(ctx).Info("Run of a slot was created", "run", name, "slot", slot.UTC().Format(time.RFC3339))
+	if p.begun {
+		log.FromContext(ctx).Info("Run of a slot was created", "run", name, "slot", slot.UTC().Format(time.RFC3339))
+	}
 	return true, nil
+}
+
+// createRun, or return the one that has its name, whosever it is.
+func (p *pass) createRun(ctx context.Context, o *v1.SnapshotRun) (existing *v1.SnapshotRun, err error) {
+	for i := range p.runs {
+		if p.runs[i].Name == o.Name {
+			return &p.runs[i], nil
+		}
+	}
+	err = p.Create(ctx, o)
+	if apierrors.IsAlreadyExists(err) {
+		existing = &v1.SnapshotRun{}
+		if err := p.Live.Get(ctx, client.ObjectKeyFromObject(o), existing); err != nil {
+			return nil, fmt.Errorf("reading SnapshotRun %s/%s that already exists: %w", o.Namespace, o.Name, err)
+		}
+		return existing, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating SnapshotRun %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	p.begun = true
+	return nil, nil //nolint:nilnil // nil says that it was created
 }
 
 // liveRun of the schedule by name; nil: there is none. Whoever wrote the name may have meant anything.

@@ -156,6 +156,11 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		return ctrl.Result{RequeueAfter: repeatDelay}, nil // as in RunReconciler
 	}
 	slotErr := p.calendar(ctx)
+	if slotErr == nil && p.begun && !run.HasHooks(&s) {
+		// The books of this slot are kept when the cache shows its run, after every other schedule that is due has begun. A process that dies before
+		// finds the run by its name.
+		return ctrl.Result{RequeueAfter: bookDelay, Priority: ptr.To(later)}, nil
+	}
 	p.summarise(ctx)
 	retentionErr := errors.Join(p.retain(ctx), p.checkGroups())
 	p.conclude(slotErr, retentionErr)
@@ -177,6 +182,9 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	return ctrl.Result{RequeueAfter: max(time.Millisecond, p.wake.Sub(r.Clock.Now())), Priority: ptr.To(0)}, nil
 }
 
+// bookDelay is when to keep the books of a slot although the cache does not show its run.
+const bookDelay = 5 * time.Second
+
 // pass is one reconcile of one schedule.
 type pass struct {
 	*ScheduleReconciler
@@ -185,6 +193,7 @@ type pass struct {
 	now    time.Time
 	runs   []v1.SnapshotRun
 	wake   time.Time
+	begun  bool     // a run was created
 	events []func() // sent once the status is written
 	// announced is the repetition of a run that this pass writes into the status and the next one creates.
 	announced string

@@ -59,15 +59,15 @@ func scenarios() []scenario {
 
 func main() {
 	ctrl.SetLogger(logr.Discard())
-	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer cancel()
-	if err := bench(ctx); err != nil {
+	if err := bench(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func bench(ctx context.Context) (err error) {
+func bench() (err error) {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
 	var o options
 	var names []string
 	all := scenarios()

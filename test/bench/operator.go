@@ -31,8 +31,8 @@ const (
 // operator is a process that serves schedules.
 type operator struct {
 	cmd  *osexec.Cmd
-	log  string // its file
-	done chan error
+	log  string        // its file
+	done chan struct{} // closed when it has ended
 }
 
 // launch the operator and wait until it leads. config is how it connects; its address may be a proxy's.
@@ -87,14 +87,17 @@ func (w *world) spawn(config *rest.Config) (*operator, error) {
 		return nil, err
 	}
 	defer log.Close()
-	o := &operator{cmd: osexec.Command(args[0], args[1:]...), log: log.Name(), done: make(chan error, 1)}
+	o := &operator{cmd: osexec.Command(args[0], args[1:]...), log: log.Name(), done: make(chan struct{})}
 	o.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
 	o.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := o.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the operator: %w", err)
 	}
-	go func() { o.done <- o.cmd.Wait() }()
+	go func() {
+		defer close(o.done)
+		_ = o.cmd.Wait() // cmd.ProcessState says how it ended
+	}()
 	return o, nil
 }
 
@@ -115,11 +118,10 @@ func (w *world) leader(ctx context.Context) (string, error) {
 // alive fails with the end of the log if the process has ended.
 func (o *operator) alive() error {
 	select {
-	case err := <-o.done:
-		o.done <- err
+	case <-o.done:
 		text, _ := os.ReadFile(o.log)
 		lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-		return fmt.Errorf("the operator ended (%v): %s", err, bytes.Join(lines[max(0, len(lines)-5):], []byte("\n")))
+		return fmt.Errorf("the operator ended (%s): %s", o.cmd.ProcessState, bytes.Join(lines[max(0, len(lines)-5):], []byte("\n")))
 	default:
 		return nil
 	}
