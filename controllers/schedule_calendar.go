@@ -72,6 +72,7 @@ func (p *pass) calendar(ctx context.Context) error {
 	}
 	next := p.persistedNext()
 	p.countFrom(next)
+	next = p.afterBegun(next, limits)
 	due := cal.Due(next, p.now, limits)
 	if due.ClockBehind && due.Next.After(cal.Next(cal.Next(p.now)).Add(clockStep)) {
 		// The clock was far ahead for a while. Whatever slots were taken then keep their names, so none is taken twice.
@@ -119,6 +120,36 @@ func (p *pass) calendar(ctx context.Context) error {
 	}
 	p.setNext(due.Next)
 	return nil
+}
+
+// afterBegun is the first slot from next on that has no run yet: the status may not say of the others that they have. Slots between them are missed.
+func (p *pass) afterBegun(next time.Time, limits calendar.Limits) time.Time {
+	for {
+		slot, ok := p.oldestBegun(next)
+		then := slot.Add(limits.Spread)
+		due := p.cal.Due(next, then, limits)
+		if !ok || then.After(p.now) || !due.Slot.Equal(slot) {
+			return next
+		}
+		if due.Missed > 0 {
+			p.missed(due.NewestMissed, v1.MissedDowntime, due.Missed)
+		}
+		next = due.Next
+	}
+}
+
+// oldestBegun is the first slot from next on that has a run.
+func (p *pass) oldestBegun(next time.Time) (slot time.Time, ok bool) {
+	for i := range p.runs {
+		o := &p.runs[i]
+		if _, ours := run.Repetition(o, p.s); !ours || notTaken(o) || next.IsZero() || o.Spec.Slot.Time.Before(next) {
+			continue
+		}
+		if !ok || o.Spec.Slot.Time.Before(slot) {
+			slot, ok = o.Spec.Slot.Time, true
+		}
+	}
+	return slot, ok
 }
 
 // countFrom records since when the schedule's slots count: since it runs, with the calendar that it has. An edit that leaves the next slot as it
@@ -266,46 +297,26 @@ func (p *pass) start(ctx context.Context, slot time.Time, n int) (bool, error) {
 	if run.HasHooks(p.s) || run.GroupClass(p.s) != "" {
 		o.Finalizers = []string{v1.FinalizerRelease}
 	}
-	existing, err := p.createRun(ctx, o)
-	if err != nil {
-		return false, err
-	}
-	if existing != nil {
-		if _, ours := run.Repetition(existing, p.s); !ours || run.ModeOf(existing) != v1.RunSnapshot || notTaken(existing) {
+	err := p.Create(ctx, o)
+	p.begun = err == nil
+	if apierrors.IsAlreadyExists(err) {
+		var existing v1.SnapshotRun
+		if err := p.Live.Get(ctx, client.ObjectKeyFromObject(o), &existing); err != nil {
+			return false, fmt.Errorf("reading SnapshotRun %s/%s that already exists: %w", o.Namespace, o.Name, err)
+		}
+		if _, ours := run.Repetition(&existing, p.s); !ours || run.ModeOf(&existing) != v1.RunSnapshot || notTaken(&existing) {
 			return false, fmt.Errorf("SnapshotRun %s/%s exists and is not this schedule's (a copy, or left from a deleted schedule of the same name); delete it to let the slot run", o.Namespace, o.Name)
 		}
-		o = existing
+		o = &existing
+	} else if err != nil {
+		return false, fmt.Errorf("creating SnapshotRun %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	p.st.ActiveRun = name
 	if !p.knows(name) {
 		p.runs = append(p.runs, *o)
 	}
-	if p.begun {
-		log.FromContext(ctx).Info("Run of a slot was created", "run", name, "slot", slot.UTC().Format(time.RFC3339))
-	}
+	log.FromContext(ctx).Info("Run of a slot was created", "run", name, "slot", slot.UTC().Format(time.RFC3339))
 	return true, nil
-}
-
-// createRun, or return the one that has its name, whosever it is.
-func (p *pass) createRun(ctx context.Context, o *v1.SnapshotRun) (existing *v1.SnapshotRun, err error) {
-	for i := range p.runs {
-		if p.runs[i].Name == o.Name {
-			return &p.runs[i], nil
-		}
-	}
-	err = p.Create(ctx, o)
-	if apierrors.IsAlreadyExists(err) {
-		existing = &v1.SnapshotRun{}
-		if err := p.Live.Get(ctx, client.ObjectKeyFromObject(o), existing); err != nil {
-			return nil, fmt.Errorf("reading SnapshotRun %s/%s that already exists: %w", o.Namespace, o.Name, err)
-		}
-		return existing, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("creating SnapshotRun %s/%s: %w", o.Namespace, o.Name, err)
-	}
-	p.begun = true
-	return nil, nil //nolint:nilnil // nil says that it was created
 }
 
 // liveRun of the schedule by name; nil: there is none. Whoever wrote the name may have meant anything.

@@ -11,7 +11,8 @@ import (
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 )
 
-// midnight: many schedules are due in the same second. The baseline creates the same VolumeSnapshots, many at a time, while nobody makes them ready.
+// midnight: many schedules are due in the same second. The baseline creates the same VolumeSnapshots, many at a time. Nobody makes them ready before
+// the last one is created, neither its nor, where no hook waits for the cut, the operator's.
 func midnight(name string, schedules, claims int, hooks bool, created, completed target) scenario {
 	return scenario{name: name, run: func(ctx context.Context, w *world) (results []*result, err error) {
 		f := &fleet{world: w, prefix: name, schedules: w.options.scaled(schedules), claims: claims, hooks: hooks}
@@ -93,7 +94,11 @@ func (f *fleet) dueAtOnce(ctx context.Context, o *operator) (created, completed 
 	}
 	ctx, cancel = context.WithDeadline(ctx, slot.Add(10*time.Minute))
 	defer cancel()
+	if !f.hooks {
+		f.storage.rest(true)
+	}
 	t, err := f.storage.await(ctx, func(t tally) bool { return t.created == f.schedules*f.claims })
+	f.storage.resume()
 	if err != nil {
 		return 0, 0, "", errors.Join(err, o.alive())
 	}
