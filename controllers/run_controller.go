@@ -232,7 +232,7 @@ func (r *RunReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 			current = next
 		default:
 			// Not before the cache shows it: until then an older run may come here again, and is not to be taken for news.
-			if cached.Status.Phase == v1.PhaseCompleted {
+			if cached.Status.Phase == v1.PhaseCompleted && current.Status.Phase == v1.PhaseCompleted {
 				r.forget(cached.UID)
 			}
 			wait := r.waitUntil(d.Wait)

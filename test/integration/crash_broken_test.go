@@ -21,15 +21,16 @@ func TestABrokenWorldIsNoticed(t *testing.T) {
 		// killedAfter calls like this, each in turn, the process ends; "": nothing fails.
 		killedAfter string
 		want        string
+		lag         lag
 	}{
-		"the post hook releases nothing": {hooked, deafTo("release"), "", "is left quiesced"},
-		"the pre hook quiesces nothing":  {hooked, deafTo("quiesce"), "", "was cut while something was not quiesced"},
+		"the post hook releases nothing": {hooked, deafTo("release"), "", "is left quiesced", lag{}},
+		"the pre hook quiesces nothing":  {hooked, deafTo("quiesce"), "", "was cut while something was not quiesced", lag{}},
 		"a claim is not written although the answer says so": {hooked, answering(func(verb string, o client.Object, do func() error) error {
 			if r, ok := o.(*v1.SnapshotRun); ok && verb == "patch status of" && claimed(r) {
 				return nil
 			}
 			return do()
-		}), "exec quiesce", "began 2 times"},
+		}), "exec quiesce", "began 2 times", lag{}},
 		"a run that exists is created under another name": {hooked, func(h *story) broken {
 			return broken{client: func(verb string, o client.Object, do func() error) error {
 				if verb == "create" && h.server.newest[objectKey{kindRun, o.GetName()}] != nil {
@@ -37,19 +38,19 @@ func TestABrokenWorldIsNoticed(t *testing.T) {
 				}
 				return do()
 			}}
-		}, "create SnapshotRun", "there is another run"},
+		}, "create SnapshotRun", "there is another run", lag{kind: kindRun, by: 1}},
 		"the finalizer stays": {hooked, answering(func(verb string, o client.Object, do func() error) error {
 			if _, ok := o.(*v1.SnapshotRun); ok && verb == "patch" {
 				return nil
 			}
 			return do()
-		}), "", "with finalizers"},
+		}), "", "with finalizers", lag{}},
 		"every snapshot is called consistent when it is made": {held, answering(func(verb string, o client.Object, do func() error) error {
 			if o.GetLabels()[v1.LabelConsistency] != "" && verb == "create" {
 				o.GetLabels()[v1.LabelConsistency] = v1.ConsistencyApplication
 			}
 			return do()
-		}), "create VolumeSnapshot", `consistency="application" and not "crash"`},
+		}), "create VolumeSnapshot", `consistency="application" and not "crash"`, lag{}},
 		"retention takes a snapshot that is to be kept": {hooked, func(h *story) broken {
 			return broken{client: func(verb string, o client.Object, do func() error) error {
 				if verb == "delete" && strings.HasPrefix(o.GetName(), "a-") {
@@ -58,13 +59,13 @@ func TestABrokenWorldIsNoticed(t *testing.T) {
 				}
 				return do()
 			}}
-		}, "", "keep-hourly does not exist"},
+		}, "", "keep-hourly does not exist", lag{}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			noticed := func(faults map[int]fault) (*story, bool) {
-				h := newStory(t, tt.plot, lag{})
+				h := newStory(t, tt.plot, tt.lag)
 				h.broken, h.faults = tt.broken(h), faults
 				h.play()
 				h.judge()
