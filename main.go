@@ -90,7 +90,7 @@ func parseFlags() *options {
 	flag.DurationVar(&o.releaseDeadline, "release-deadline", time.Hour, "How long post hooks are repeated before they are given up.")
 	flag.DurationVar(&o.readyTimeout, "ready-timeout", 24*time.Hour, "How long a run waits for its snapshots to become ready.")
 	flag.DurationVar(&o.drain, "drain-timeout", 30*time.Second, "After SIGTERM: how long active runs may take to release their applications before the operator stops. Keep it below the pod's terminationGracePeriodSeconds.")
-	flag.IntVar(&o.workers, "workers", 16, "How many schedules, and how many runs, are worked on at a time.")
+	flag.IntVar(&o.workers, "workers", 64, "How many schedules, and how many runs, are worked on at a time.")
 	flag.BoolVar(&o.preflight, "preflight", false, "Ask the API server whether the installation has all that it needs, print the answers and exit. It changes nothing.")
 	flag.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	o.log.BindFlags(flag.CommandLine)

@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
 	"github.com/stillpoint-operator/stillpoint/internal/naming"
+	"github.com/stillpoint-operator/stillpoint/internal/run"
 )
 
 // The books of a slot are kept later than its run begins: after every other schedule that is due has begun, or by the next process. However late
@@ -41,13 +42,22 @@ func TestASlotThatHasItsRunIsNotMissedHoweverLateTheBooksAreKept(t *testing.T) {
 			g.Expect(namesOfRuns(t, c)).To(ConsistOf(first))
 			g.Expect(c.Get(t.Context(), key, s)).To(Succeed())
 			g.Expect(s.Status.NextSnapshotTime.Time).To(BeTemporally("==", noon), "the books are not kept yet")
-			g.Expect(result.RequeueAfter).To(Equal(bookDelay))
+			g.Expect(result.RequeueAfter).To(Equal(run.DirectGrace))
 			var o v1.SnapshotRun
 			g.Expect(c.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: first}, &o)).To(Succeed())
+			o.CreationTimestamp = metav1.NewTime(now.Now())
+			g.Expect(c.Update(t.Context(), &o)).To(Succeed())
+			now.Step(time.Second)
+			result, err = r.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(result.RequeueAfter).To(Equal(run.DirectGrace - time.Second))
+			g.Expect(c.Get(t.Context(), key, s)).To(Succeed())
+			g.Expect(s.Status.NextSnapshotTime.Time).To(BeTemporally("==", noon), "the run has no record yet")
+
 			o.Status.Phase, o.Status.Result, o.Status.CompletionTime = v1.PhaseCompleted, v1.ResultSucceeded, ptr.To(metav1.NewMicroTime(now.Now()))
 			g.Expect(c.Status().Update(t.Context(), &o)).To(Succeed())
 
-			now.SetTime(noon.Add(time.Second + late))
+			now.SetTime(noon.Add(2*time.Second + late))
 			for range 2 { // a slot that is due by now has its run, and then its books
 				_, err = reconcilerOf(c, now).Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
 				g.Expect(err).NotTo(HaveOccurred())

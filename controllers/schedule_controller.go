@@ -18,10 +18,12 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	v1 "github.com/stillpoint-operator/stillpoint/api/v1"
@@ -93,13 +95,28 @@ func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
 
 // SetupWithManager registers the controller and its sources.
 func (r *ScheduleReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	news := builder.WithPredicates(predicate.Not(predicate.NewPredicateFuncs(begins)))
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1.SnapshotSchedule{}).
-		Watches(&v1.SnapshotRun{}, deferring{handler.EnqueueRequestsFromMapFunc(scheduleOfRun), always}).
-		Watches(&snapshotv1.VolumeSnapshot{}, deferring{handler.EnqueueRequestsFromMapFunc(r.scheduleOfSnapshot), always}).
+		Watches(&v1.SnapshotRun{}, deferring{handler.EnqueueRequestsFromMapFunc(scheduleOfRun), always}, news).
+		Watches(&snapshotv1.VolumeSnapshot{}, deferring{handler.EnqueueRequestsFromMapFunc(r.scheduleOfSnapshot), always}, news).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Options.Workers, RateLimiter: rateLimiter()}).
 		Named("snapshotschedule").
 		Complete(r)
+}
+
+// begins: the run of a slot, without hooks, that has no record yet, or a snapshot that nobody has worked on. It is no news to its schedule.
+func begins(o client.Object) bool {
+	if o.GetDeletionTimestamp() != nil {
+		return false
+	}
+	switch o := o.(type) {
+	case *v1.SnapshotRun:
+		return o.Spec.Slot != nil && len(o.Finalizers) == 0 && o.Status.Phase == ""
+	case *snapshotv1.VolumeSnapshot:
+		return o.Status == nil
+	}
+	return false
 }
 
 func scheduleOfRun(_ context.Context, o client.Object) []ctrl.Request {
@@ -156,10 +173,9 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 		return ctrl.Result{RequeueAfter: repeatDelay}, nil // as in RunReconciler
 	}
 	slotErr := p.calendar(ctx)
-	if slotErr == nil && p.begun && !run.HasHooks(&s) {
-		// The books of this slot are kept when the cache shows its run, after every other schedule that is due has begun. A process that dies before
-		// finds the run by its name.
-		return ctrl.Result{RequeueAfter: bookDelay, Priority: ptr.To(later)}, nil
+	if wait := p.bookDelay(); slotErr == nil && wait > 0 {
+		// After every other schedule that is due has begun. A process that dies before finds the run by its name.
+		return ctrl.Result{RequeueAfter: wait, Priority: ptr.To(later)}, nil
 	}
 	p.summarise(ctx)
 	retentionErr := errors.Join(p.retain(ctx), p.checkGroups())
@@ -182,8 +198,23 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, req ctrl.Request) (c
 	return ctrl.Result{RequeueAfter: max(time.Millisecond, p.wake.Sub(r.Clock.Now())), Priority: ptr.To(0)}, nil
 }
 
-// bookDelay is when to keep the books of a slot although the cache does not show its run.
-const bookDelay = 5 * time.Second
+// bookDelay is how long the books of a slot are not kept yet: where no application waits, until its run has its record, which comes within
+// run.DirectGrace and often completes it.
+func (p *pass) bookDelay() time.Duration {
+	if run.HasHooks(p.s) {
+		return 0
+	}
+	if p.begun {
+		return run.DirectGrace
+	}
+	for i := range p.runs {
+		age := p.now.Sub(p.runs[i].CreationTimestamp.Time)
+		if begins(&p.runs[i]) && age.Abs() < run.DirectGrace { // clocks differ
+			return run.DirectGrace - age
+		}
+	}
+	return 0
+}
 
 // pass is one reconcile of one schedule.
 type pass struct {

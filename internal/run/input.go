@@ -23,7 +23,7 @@ const (
 	// maxEarly is how far ahead of this process's clock a slot may be whose run exists: the clock of the process that created it may differ.
 	maxEarly = 5 * time.Minute
 	// DirectGrace is how long a run without hooks waits for its snapshots before it records them as a plan.
-	DirectGrace = 5 * time.Second
+	DirectGrace = 10 * time.Second
 	// LookInterval is how often pods are looked up while a post hook waits for one.
 	LookInterval = 2 * time.Second
 	// LookPatience is how long the second post hook waits for a look at the pods that fails again and again.
