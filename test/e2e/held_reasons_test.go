@@ -20,7 +20,7 @@ func TestHeldAndOtherHooksInContainersThatDoNotRun(t *testing.T) {
 	db := w.app("db")
 	w.light("broken", "broken", func(p *corev1.Pod) {
 		second := *p.Spec.Containers[0].DeepCopy()
-		second.Name, second.Command = "crashing", []string{"sh", "-c", "exit 1"}
+		second.Name, second.Command = "crashing", []string{"/no-such-command"} // one that starts and exits would run for a moment now and then
 		p.Spec.Containers = append(p.Spec.Containers, second)
 	})
 	w.light("victim", "victim", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
